@@ -1,0 +1,258 @@
+"""The operator's view of a run: a stage at a time, a line a node, live progress, and closing words."""
+
+from __future__ import annotations
+
+DOCUMENTATION = """
+    name: recovery
+    type: stdout
+    short_description: shows a recovery run by stage and node, and writes recovery.json
+    description:
+      - A play named C(Stage | what) begins a stage. A task result may carry C(progress) (shown live, on
+        retries too), C(summary) (a node's line for the stage), C(waited_s) (time that is not Ansible's own)
+        and C(recovery) (what goes into recovery.json).
+      - Tasks without news are silent. Failures show the whole message. C(-v) shows every task, C(-vv) its
+        result.
+    extends_documentation_fragment:
+      - default_callback
+      - result_format_callback
+    requirements:
+      - set as stdout in configuration
+    options:
+      report:
+        description: >-
+          Where the record of the run is written; relative to the configuration file. Empty writes none.
+        default: results/recovery.json
+        env: [{name: RECOVERY_REPORT}]
+        ini: [{section: callback_recovery, key: report}]
+        type: str
+"""
+
+import json
+import os
+import shlex
+import sys
+import textwrap
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ansible import constants as C  # noqa: N812 (Ansible's own name for it)
+from ansible import context
+from ansible.plugins.callback import CallbackBase
+
+# A plugin is loaded by path, not as part of a package, so its own package has to be found first.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from recovery_report.closing import closing_lines
+from recovery_report.record import Record, write_whole
+from recovery_report.timeline import Timeline
+
+if TYPE_CHECKING:
+    from ansible.executor.stats import AggregateStats
+    from ansible.executor.task_result import CallbackTaskResult
+    from ansible.playbook import Playbook
+    from ansible.playbook.play import Play
+
+# Without a terminal a progress line is repeated at most this often, so that a log stays readable.
+QUIET_PROGRESS_S = 10.0
+COLORS = {"failed": C.COLOR_ERROR, "changed": C.COLOR_CHANGED}
+
+
+def utc_now() -> str:
+    return datetime.now(tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class CallbackModule(CallbackBase):
+    """Prints what changed the operator's picture, and keeps the record of the run."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "stdout"
+    CALLBACK_NAME = "recovery"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._timeline = Timeline()
+        self._record = Record(
+            started_at=utc_now(), command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        )
+        self._stage = "Start"
+        self._began_s = time.monotonic()
+        self._progress: dict[str, tuple[str, float]] = {}
+        self._on_progress_line = False
+        self._terminal = sys.stdout.isatty()
+
+    # -- the course of the run -------------------------------------------------------------------------
+
+    def v2_playbook_on_start(self, playbook: Playbook) -> None:
+        mode = " (check mode: nothing is changed)" if context.CLIARGS.get("check") else ""
+        self._say(f"{Path(playbook._file_name).name}{mode}", C.COLOR_HIGHLIGHT)  # noqa: SLF001 (no public name)
+
+    def v2_playbook_on_play_start(self, play: Play) -> None:
+        stage, _, what = play.get_name().partition(" | ")
+        self._stage = stage
+        if self._timeline.enter(stage, time.monotonic()):
+            elapsed = time.monotonic() - self._began_s
+            self._say(f"\n{stage} · {what}  [{elapsed:.0f} s]" if what else f"\n{stage}", C.COLOR_HIGHLIGHT)
+            self._write("in_progress")
+
+    def v2_playbook_on_no_hosts_matched(self) -> None:
+        self._say("  no host of the inventory belongs to this play", C.COLOR_SKIP)
+
+    def v2_playbook_on_no_hosts_remaining(self) -> None:
+        self._say("  no host is left to go on with", C.COLOR_ERROR)
+
+    # -- results ---------------------------------------------------------------------------------------
+
+    def v2_runner_on_ok(self, result: CallbackTaskResult) -> None:
+        self._take(result)
+        changed = result.result.get("changed", False)
+        if self._display.verbosity > 0 or (changed and "summary" not in result.result):
+            self._task_line(
+                result, "changed" if changed else "ok", C.COLOR_CHANGED if changed else C.COLOR_OK
+            )
+        self._verbose_result(result)
+
+    def v2_runner_on_skipped(self, result: CallbackTaskResult) -> None:
+        if self._display.verbosity > 0:
+            self._task_line(result, "skipped", C.COLOR_SKIP)
+
+    def v2_runner_on_failed(self, result: CallbackTaskResult, ignore_errors: bool = False) -> None:  # noqa: FBT001, FBT002 (Ansible's signature)
+        self._take(result)
+        message = failure_message(result.result)
+        if ignore_errors:
+            self._node_line(result, f"went on after: {message.splitlines()[0]}", C.COLOR_SKIP)
+            return
+        self._task_line(result, "FAILED", C.COLOR_ERROR)
+        self._say(textwrap.indent(wrapped(message), " " * 11), C.COLOR_ERROR)
+        self._record.problem(self._node(result), self._stage, result.task.get_name(), message)
+        self._verbose_result(result)
+
+    def v2_runner_on_unreachable(self, result: CallbackTaskResult) -> None:
+        message = str(result.result.get("msg", "no answer")).strip()
+        if result.task.ignore_unreachable:
+            return
+        self._task_line(result, "UNREACHABLE", C.COLOR_UNREACHABLE)
+        self._say(textwrap.indent(wrapped(message), " " * 11), C.COLOR_UNREACHABLE)
+        self._record.problem(self._node(result), self._stage, result.task.get_name(), message)
+
+    def v2_runner_retry(self, result: CallbackTaskResult) -> None:
+        self._show_progress(self._node(result), str(result.result.get("progress", "")))
+
+    def v2_on_file_diff(self, result: CallbackTaskResult) -> None:
+        results = result.result.get("results") if result.task.loop else [result.result]
+        for item in results or []:
+            diff = item.get("diff")
+            if diff and item.get("changed"):
+                text = self._get_diff(diff)
+                if text:
+                    self._say(f"  {self._node(result)}  {result.task.get_name()}")
+                    self._say(textwrap.indent(text.rstrip("\n"), "    "))
+
+    def v2_playbook_on_stats(self, stats: AggregateStats) -> None:
+        self._timeline.close(time.monotonic())
+        bad = sorted({*stats.failures, *stats.dark})
+        outcome = "failed" if bad else "checked" if context.CLIARGS.get("check") else "ok"
+        rows = self._timeline.rows(time.monotonic())
+        lines = closing_lines(self._record.lines, self._record.problems, rows)
+        self._say("\nSummary", C.COLOR_HIGHLIGHT)
+        self._say("\n".join(f"  {line}" for line in lines))
+        path = self._write(outcome)
+        if path:
+            self._say(f"  record of this run: {path}", C.COLOR_VERBOSE)
+
+    # -- the parts -------------------------------------------------------------------------------------
+
+    def _take(self, result: CallbackTaskResult) -> None:
+        """Keep what a result says about the run: progress, time waited, the record, the node's line."""
+        self._handle_warnings_and_exception(result)
+        node = self._node(result)
+        for item in result.result.get("results", []) if result.task.loop else [result.result]:
+            if not isinstance(item, dict):
+                continue
+            self._timeline.waited(f"{result.task._uuid}", item.get("waited_s") or {})  # noqa: SLF001 (no public id)
+            if item.get("recovery"):
+                self._record.add(node, item["recovery"])
+            if item.get("summary"):
+                self._record.line(self._stage, node, str(item["summary"]))
+                color = next((color for key, color in COLORS.items() if item.get(key)), C.COLOR_OK)
+                self._node_line(result, str(item["summary"]), color)
+            elif item.get("progress"):
+                self._show_progress(node, str(item["progress"]))
+
+    def _node(self, result: CallbackTaskResult) -> str:
+        return str(result.host.get_name())
+
+    def _show_progress(self, node: str, text: str) -> None:
+        said, said_at = self._progress.get(node, ("", 0.0))
+        now_s = time.monotonic()
+        if not text or text == said:
+            return
+        if self._terminal:
+            columns = max(20, int(self._display.columns) - 2)
+            line = f"  {node:<8} {text}"[:columns]
+            sys.stdout.write("\r\x1b[2K" + line)
+            sys.stdout.flush()
+            self._on_progress_line = True
+        elif now_s - said_at < QUIET_PROGRESS_S:
+            return
+        else:
+            self._say(f"  {node:<8} {text}")
+        self._progress[node] = (text, now_s)
+
+    def _task_line(self, result: CallbackTaskResult, word: str, color: str) -> None:
+        self._say(f"  {self._node(result):<8} {word}: {result.task.get_name()}", color)
+
+    def _node_line(self, result: CallbackTaskResult, text: str, color: str) -> None:
+        body = wrapped(text).replace("\n", "\n" + " " * 11)
+        self._say(f"  {self._node(result):<8} {body}", color)
+
+    def _verbose_result(self, result: CallbackTaskResult) -> None:
+        if self._display.verbosity > 1:
+            self._clean_results(result.result, result.task.action)
+            self._say(textwrap.indent(self._dump_results(result.result, indent=2), " " * 11))
+
+    def _say(self, text: str, color: str | None = None) -> None:
+        if self._on_progress_line:
+            sys.stdout.write("\r\x1b[2K")
+            sys.stdout.flush()
+            self._on_progress_line = False
+        self._display.display(text, color=color)
+
+    def _write(self, outcome: str) -> Path | None:
+        """Write recovery.json once there is something in it; a check run leaves the last real one alone."""
+        setting = self.get_option("report")
+        if not setting or context.CLIARGS.get("check") or not self._record.nodes:
+            return None
+        base = Path(C.CONFIG_FILE).parent if C.CONFIG_FILE else Path.cwd()
+        path = base / os.path.expandvars(setting)
+        rows = self._timeline.rows(time.monotonic())
+        document = self._record.document(outcome=outcome, ended_at=utc_now(), stages=rows)
+        try:
+            write_whole(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        except OSError as exc:
+            self._display.warning(f"{path}: the record of this run can't be written: {exc}")
+            return None
+        return path
+
+
+def failure_message(result: dict[str, Any]) -> str:
+    """The words of a failed result that help: its message, and a failed command's last output."""
+    if "results" in result and not result.get("msg_from_action"):
+        failed = [
+            failure_message(item)
+            for item in result["results"]
+            if isinstance(item, dict) and item.get("failed")
+        ]
+        if failed:
+            return "\n".join(failed)
+    message = str(result.get("msg") or "no message").strip()
+    for key in ("stderr", "module_stderr", "stdout", "module_stdout"):
+        output = str(result.get(key) or "").strip()
+        if output and output not in message:
+            return message + "\n" + "\n".join(output.splitlines()[-12:])
+    return message
+
+
+def wrapped(text: str, width: int = 106) -> str:
+    return "\n".join(textwrap.fill(line, width, break_long_words=False) for line in text.splitlines())
