@@ -1,0 +1,1 @@
+"""Proxmox VE containers and their GPUs: the thinking behind the modules, without Ansible."""
