@@ -107,6 +107,9 @@ class CallbackModule(CallbackBase):
     def v2_runner_on_ok(self, result: CallbackTaskResult) -> None:
         self._take(result)
         changed = result.result.get("changed", False)
+        if changed:
+            node = self._node(result)
+            self._record.changed[node] = self._record.changed.get(node, 0) + 1
         if self._display.verbosity > 0 or (changed and "summary" not in result.result):
             self._task_line(
                 result, "changed" if changed else "ok", C.COLOR_CHANGED if changed else C.COLOR_OK
@@ -154,7 +157,7 @@ class CallbackModule(CallbackBase):
         bad = sorted({*stats.failures, *stats.dark})
         outcome = "failed" if bad else "checked" if context.CLIARGS.get("check") else "ok"
         rows = self._timeline.rows(time.monotonic())
-        lines = closing_lines(self._record.lines, self._record.problems, rows)
+        lines = closing_lines(self._record, rows)
         self._say("\nSummary", C.COLOR_HIGHLIGHT)
         self._say("\n".join(f"  {line}" for line in lines))
         path = self._write(outcome)

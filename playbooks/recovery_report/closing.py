@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from recovery_report.timeline import WAITED_FOR
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from recovery_report.record import Record
 
 MOST_LINES = 25
 WIDTH = 118
@@ -52,27 +54,30 @@ def time_table(rows: Sequence[dict[str, Any]]) -> list[str]:
     ]
 
 
-def closing_lines(
-    lines: Sequence[tuple[str, str, str]],
-    problems: Sequence[dict[str, str]],
-    rows: Sequence[dict[str, Any]],
-) -> list[str]:
+def closing_lines(record: Record, rows: Sequence[dict[str, Any]]) -> list[str]:
     """What was broken, repaired and measured, then the time table; never more than `MOST_LINES`.
 
     Problems come first, and lines that do not fit are counted, not dropped unseen.
     """
     table = time_table(rows) if rows else []
-    said = [f"{p['node']}: FAILED in {p['stage']}: {_first_line(p['message'])}" for p in problems]
+    said = [f"{p['node']}: FAILED in {p['stage']}: {_first_line(p['message'])}" for p in record.problems]
     node = ""
-    for stage, name, text in sorted(lines, key=lambda entry: entry[1] == "localhost"):
+    for stage, name, text in sorted(record.lines, key=lambda entry: entry[1] == "localhost"):
         label = LABELS.get(stage, stage.lower())
         shown = "here" if name == "localhost" else name
         said.append(f"{shown if shown != node else '':<10} {label:<9} {text}")
         node = shown
+    said.append(_changed(record.changed))
     room = MOST_LINES - len(table)
     if len(said) > room:
-        said = [*said[: room - 1], f"… and {len(said) - room + 1} lines more, in recovery.json"]
+        said = [*said[: room - 2], f"… and {len(said) - room + 1} lines more, in recovery.json", said[-1]]
     return [_clip(line) for line in [*said, *table]]
+
+
+def _changed(changed: Mapping[str, int]) -> str:
+    if not changed:
+        return "changed   nothing"
+    return "changed   " + ", ".join(f"{count} things on {node}" for node, count in sorted(changed.items()))
 
 
 def _first_line(text: str) -> str:

@@ -35,6 +35,8 @@ class Record:
         self.nodes: dict[str, dict[str, Any]] = {}
         self.problems: list[dict[str, str]] = []
         self.lines: list[tuple[str, str, str]] = []
+        # How many tasks changed something, by node; nodes without one are left out.
+        self.changed: dict[str, int] = {}
 
     def add(self, node: str, recovery: dict[str, Any]) -> None:
         merge(self.nodes.setdefault(node, {}), recovery)
@@ -48,7 +50,7 @@ class Record:
         self.lines = [*kept, (stage, node, text)]
 
     def document(self, *, outcome: str, ended_at: str, stages: list[dict[str, Any]]) -> dict[str, Any]:
-        """The content of recovery.json (collector/schemas/recovery.schema.json)."""
+        """Return the content of recovery.json (collector/schemas/recovery.schema.json)."""
         return {
             "schema": SCHEMA,
             "schema_version": SCHEMA_VERSION,
@@ -57,6 +59,7 @@ class Record:
             "outcome": outcome,
             "command": self.command,
             "stages": stages,
+            "changed": self.changed,
             "nodes": self.nodes,
             "problems": self.problems,
             "lines": [{"stage": stage, "node": node, "text": text} for stage, node, text in self.lines],

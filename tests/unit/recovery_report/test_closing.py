@@ -1,4 +1,5 @@
 from recovery_report.closing import MOST_LINES, closing_lines, time_table
+from recovery_report.record import Record
 
 ROWS = [
     {"stage": "Wait", "seconds": 4.04, "ansible_s": 1.0, "waited_s": {"boot": 3.04}},
@@ -15,26 +16,34 @@ def test_the_table_shows_only_what_was_waited_for():
     ]
 
 
-def test_a_node_is_named_once_and_problems_come_first():
-    lines = [
-        ("Diagnose", "ct200", "uvm moved"),
-        ("Repair", "ct200", "fixed"),
-        ("Collect", "localhost", "done"),
-    ]
-    problems = [{"node": "ct201", "stage": "Repair", "task": "t", "message": "locked\nmore"}]
+def record(*lines):
+    kept = Record(started_at="2026-11-30T19:00:00Z", command="")
+    for line in lines:
+        kept.line(*line)
+    return kept
 
-    assert closing_lines(lines, problems, []) == [
+
+def test_a_node_is_named_once_and_problems_come_first():
+    run = record(
+        ("Diagnose", "ct200", "uvm moved"), ("Repair", "ct200", "fixed"), ("Collect", "localhost", "done")
+    )
+    run.problem("ct201", "Repair", "a task", "locked\nmore")
+    run.changed = {"ct200": 2}
+
+    assert closing_lines(run, []) == [
         "ct201: FAILED in Repair: locked",
         "ct200      found     uvm moved",
         "           repaired  fixed",
         "here       tables    done",
+        "changed   2 things on ct200",
     ]
 
 
 def test_many_nodes_still_fit_and_what_is_left_out_is_counted():
-    lines = [("Diagnose", f"ct{number}", "healthy") for number in range(200, 260)]
+    run = record(*[("Diagnose", f"ct{number}", "healthy") for number in range(200, 260)])
 
-    said = closing_lines(lines, [], ROWS)
+    said = closing_lines(run, ROWS)
 
     assert len(said) == MOST_LINES
-    assert "… and 40 lines more, in recovery.json" in said
+    assert "… and 41 lines more, in recovery.json" in said
+    assert "changed   nothing" in said
