@@ -82,14 +82,14 @@ class ActionModule(ActionBase):
             if state == "up" or state in FINAL or waited_s >= args["limit_s"]:
                 break
             if advice != said:
-                self._display.display(f"  {name:<8} {advice}; waiting up to {args['limit_s']:.0f} s")
+                self._display.display(f"  {name:<8} {advice}; waiting up to {args['limit_s']:g} s")
                 said = advice
             time.sleep(min(PAUSE_S, args["limit_s"] - waited_s))
         result.update(changed=False, up=state == "up", state=state, advice=advice)
         if said:
             result["waited_s"] = {"boot": round(waited_s, 2)}
         if state != "up" and not args["optional"]:
-            limit = "" if state in FINAL else f" within {args['limit_s']:.0f} s (wait_limit_s)"
+            limit = "" if state in FINAL else f" within {args['limit_s']:g} s (wait_limit_s)"
             result.update(failed=True, msg=f"{name} ({self._address()}) is not usable{limit}: {advice}.")
         return result
 
