@@ -1,0 +1,1 @@
+"""What the role inference_server decides, as pure functions: no Ansible, no host."""

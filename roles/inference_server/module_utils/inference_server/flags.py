@@ -1,0 +1,173 @@
+"""Flags of an engine: reading its --help, checking settings against it, and making its command line."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Union
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+FlagValue = Union[bool, int, float, str, list[Any], dict[str, Any]]
+
+# argparse indents options by 2, llama.cpp's own programs by 0; wrapped help texts start much further right.
+_OPTION_LINE = re.compile(r"^ {0,6}(-[-\w].*)$")
+_OPTION = re.compile(r"^(--?[A-Za-z0-9][\w-]*)(?:[ =](.+))?$")
+_CHOICES = re.compile(r"^\{([^{}]+)\}$")
+_NAME = re.compile(r"^[A-Za-z0-9][\w-]*$")
+_NUMBER = re.compile(r"^-\d+(\.\d+)?$")
+
+
+class FlagError(ValueError):
+    """A setting cannot be turned into a command line."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One flag as a build's --help shows it; the name is without its dashes."""
+
+    name: str
+    takes_value: bool
+    choices: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "choices": list(self.choices)}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Option:
+        return cls(str(raw["name"]), bool(raw["takes_value"]), tuple(raw["choices"]))
+
+
+def parse_help(text: str) -> dict[str, Option]:
+    """The long options of a --help text.
+
+    Only lines that declare an option count: a flag that a help text merely mentions ("removed, use --other")
+    is not one that the build accepts.
+    """
+    options: dict[str, Option] = {}
+    for line in text.splitlines():
+        declared = _OPTION_LINE.match(line)
+        if declared is None:
+            continue
+        # llama.cpp aligns the names ("-c,    --ctx-size N"), argparse doesn't ("--ctx-size N, -c N").
+        invocation = re.split(r"\s{2,}", re.sub(r",\s+", ", ", declared.group(1)), maxsplit=1)[0]
+        parts = [_OPTION.match(part.strip()) for part in invocation.split(", ")]
+        found = [part for part in parts if part is not None]
+        # Python 3.13 writes the placeholder only once, behind the last name.
+        placeholder = next((part.group(2) for part in reversed(found) if part.group(2)), None)
+        choices = _CHOICES.match(placeholder) if placeholder else None
+        for part in found:
+            if part.group(1).startswith("--"):
+                name = part.group(1)[2:]
+                options[name] = Option(
+                    name=name,
+                    takes_value=placeholder is not None,
+                    choices=tuple(choices.group(1).split(",")) if choices else (),
+                )
+    return options
+
+
+def choose_names(
+    flags: Mapping[str, FlagValue],
+    aliases: Mapping[str, Sequence[str]],
+    known: Mapping[str, Option] | None,
+) -> dict[str, FlagValue]:
+    """Give each flag the name that this build uses.
+
+    `aliases` lists, for a name used in our settings, the names it has had, the newest first; the first one that
+    the build knows is taken. An empty list means that this build needs no such flag. Without a build (`known` is
+    None) the first name is taken.
+    """
+    chosen: dict[str, FlagValue] = {}
+    for name, value in flags.items():
+        candidates = list(aliases[name]) if name in aliases else [name]
+        if not candidates:
+            continue
+        target = next((each for each in candidates if known is not None and each in known), candidates[0])
+        if target in chosen:
+            raise FlagError(f"the flag {target} is set twice: by its own name and as {name}")
+        chosen[target] = value
+    return chosen
+
+
+def check_value(name: str, value: object) -> str | None:
+    """What is wrong with a flag's name or value in itself, without knowing the build."""
+    texts = value if isinstance(value, list) else [value]
+    problem = None
+    if name.startswith("-"):
+        problem = f"write the name without dashes in front: {name.lstrip('-')}"
+    elif not _NAME.match(name):
+        problem = "a name has letters, digits, - and _"
+    elif value is None:
+        problem = "has no value; write true for a flag without one, or remove the line"
+    elif not texts:
+        problem = "an empty list; give values or remove the line"
+    elif isinstance(value, list) and not all(isinstance(each, (bool, int, float, str)) for each in texts):
+        problem = "a list may hold numbers and texts only"
+    elif not isinstance(value, (bool, int, float, str, list, dict)):
+        problem = f"a {type(value).__name__} cannot be put on a command line"
+    elif any(isinstance(each, str) and (not each or "\n" in each or "\0" in each) for each in texts):
+        problem = "an empty text, or one with a line break, cannot be put on a command line"
+    return None if problem is None else f"flag {name}: {problem}"
+
+
+def check_against_build(flags: Mapping[str, FlagValue], known: Mapping[str, Option]) -> list[str]:
+    """What the installed build would refuse, in one sentence each, with the nearest names it does know."""
+    problems: list[str] = []
+    for name in sorted(flags):
+        value = flags[name]
+        option = known.get(name)
+        if option is None:
+            near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.6)
+            hint = (
+                f"nearest known: {', '.join('--' + each for each in near)}"
+                if near
+                else "nothing similar is known"
+            )
+            problems.append(f"--{name} is unknown to this build ({hint})")
+        elif isinstance(value, bool):
+            if option.takes_value and value:
+                problems.append(f"--{name} needs a value, but is set to true")
+        elif not option.takes_value:
+            problems.append(f"--{name} takes no value, but is set to {value!r}: write true or false")
+        elif option.choices and not isinstance(value, (list, dict)) and str(value) not in option.choices:
+            near = difflib.get_close_matches(str(value), option.choices, n=1, cutoff=0.5)
+            hint = f"; nearest: {near[0]}" if near else ""
+            problems.append(f"--{name} {value}: not one of {', '.join(option.choices)}{hint}")
+    return problems
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return str(value)
+
+
+def to_argv(flags: Mapping[str, FlagValue], known: Mapping[str, Option] | None = None) -> list[str]:
+    """The command line of these settings, sorted by name, so that equal settings give equal units.
+
+    True is the bare flag. False is `--no-<flag>` where the build has that, and nothing otherwise.
+    """
+    argv: list[str] = []
+    for name in sorted(flags):
+        value = flags[name]
+        if value is False:
+            if known is not None and f"no-{name}" in known:
+                argv.append(f"--no-{name}")
+        elif value is True:
+            argv.append(f"--{name}")
+        elif isinstance(value, list):
+            argv += [f"--{name}", *(_text(each) for each in value)]
+        else:
+            text = _text(value)
+            # argparse reads a separate word that starts with a dash as the next flag, unless it is a number.
+            if text.startswith("-") and not _NUMBER.match(text):
+                argv.append(f"--{name}={text}")
+            else:
+                argv += [f"--{name}", text]
+    return argv
