@@ -1,0 +1,30 @@
+"""The Ansible inventory of the lab, in the words of the project's inventory vocabulary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.lab import fleet as names
+from tests.lab import paths
+
+
+def running_fleet() -> names.Fleet:
+    """The running lab's fleet, or one of the default size when there is none."""
+    return names.load_fleet(paths.FLEET_FILE) or names.make_fleet()
+
+
+def inventory(fleet: names.Fleet, gpus: int = names.GPUS_PER_HOST) -> dict[str, Any]:
+    hostvars: dict[str, dict[str, Any]] = {}
+    for host in fleet.hosts:
+        hostvars[host.name] = {"ansible_host": host.address, "gpu_count": gpus}
+    for node in fleet.nodes:
+        hostvars[node.name] = {"ansible_host": node.address, "pve_host": node.host, "vmid": node.vmid}
+    return {
+        "_meta": {"hostvars": hostvars},
+        "lab": {
+            "children": ["pve_hosts", "nodes"],
+            "vars": {"ansible_user": "root", "ansible_ssh_common_args": f"-F {paths.SSH_CONFIG}"},
+        },
+        "pve_hosts": {"hosts": [host.name for host in fleet.hosts]},
+        "nodes": {"hosts": [node.name for node in fleet.nodes]},
+    }
