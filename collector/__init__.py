@@ -1,0 +1,1 @@
+"""From scattered result files to tables that can be trusted."""
