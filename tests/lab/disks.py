@@ -75,7 +75,7 @@ def _machine_disk(disk: Path, name: str, fleet: Fleet) -> None:
     (disk / "etc/hostname").write_text(f"{name}\n")
     # An empty machine id means a first boot: systemd would apply its presets and take seconds.
     (disk / "etc/machine-id").write_text(hashlib.md5(name.encode(), usedforsecurity=False).hexdigest() + "\n")
-    entries = "".join(f"{machine.address} {machine.name}\n" for machine in [*fleet.hosts, *fleet.nodes])
+    entries = "".join(f"{machine.address} {machine.name}\n" for machine in fleet.machines)
     (disk / "etc/hosts").write_text(f"127.0.0.1 localhost\n::1 localhost\n{entries}")
     authorized = disk / "root/.ssh/authorized_keys"
     authorized.write_text(keys.operator_key())
@@ -119,7 +119,7 @@ def _pve_folder(host: str) -> Path:
 
 
 def container_config(node: Node, settings: drivers.Settings) -> str:
-    """The story's container file: rules for the majors of before the reboot, nvidia-uvm's present one not among them."""
+    """The story's container file: rules for majors of before the reboot, none for nvidia-uvm's new one."""
     majors = (settings.nvidia_major, drivers.OLD_UVM_MAJOR, 226, 234)
     rules = "".join(f"lxc.cgroup2.devices.allow: c {major}:* rwm\n" for major in majors)
     names = [f"nvidia{gpu.minor}" for gpu in settings.gpus] + ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"]

@@ -1,6 +1,6 @@
-"""The stand-in drivers: which existing character devices of this kernel play the NVIDIA ones, and their settings.
+"""The stand-in drivers: which existing character devices of this kernel play NVIDIA's, and their settings.
 
-`Settings` is the "hardware" of one host: a JSON file that the host's boot reads (files/host/drivers.py).
+`Settings` is the "hardware" of one host: a JSON file that its boot reads (files/host/…/lab/drivers.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OLD_UVM_MAJOR = 509
 
 @dataclass(frozen=True)
 class Donor:
-    """An existing driver whose device opens and which LXC's defaults do not allow, so that it can play nvidia-uvm."""
+    """An existing driver whose device opens, but in no container by LXC's defaults: it can be nvidia-uvm."""
 
     major: int
     minor: int

@@ -70,7 +70,7 @@ def _drop_rules(place: Place, *majors: int) -> None:
 def _uvm_rule_missing(place: Place) -> str:
     _drop_rules(place, place.settings.uvm.major)
     place.restart()
-    return f"removed the rule for nvidia-uvm (major {place.settings.uvm.major}) from {place.conf}, restarted the container"
+    return f"removed the rule for nvidia-uvm's major {place.settings.uvm.major}, restarted the container"
 
 
 def _uvm_major_moved(place: Place) -> str:
@@ -90,9 +90,8 @@ def _device_node_missing(place: Place) -> str:
 
 
 def _staged_model_truncated(place: Place) -> str:
-    found = place.on_node(
-        "find /dev/shm -mindepth 2 -type f -size +64k -printf '%s %p\\n' | sort -rn | head -n 1 | cut -d' ' -f2-"
-    ).strip()
+    listing = place.on_node("find /dev/shm -mindepth 2 -type f -size +64k -printf '%s %p\\n' | sort -rn")
+    found = listing.partition("\n")[0].partition(" ")[2]
     if not found:
         raise LabError(f"{place.node.name}: no staged model under /dev/shm; stage one first")
     place.on_node(f"truncate -s -4096 {shlex.quote(found)}")
@@ -100,7 +99,7 @@ def _staged_model_truncated(place: Place) -> str:
 
 
 def _engine_unit_model_path(place: Place) -> str:
-    # A unit that names no model itself (its launcher reads the description) shows the fault in the description.
+    # An engine whose launcher reads the description has the path there and none in its unit.
     files = place.on_node(
         "grep -l /dev/shm/ /etc/systemd/system/inference-*.service "
         "/etc/inference-server/configurations/*.json 2>/dev/null | head -n 100; true"

@@ -69,6 +69,14 @@ class Fleet:
         return tuple(node for host in self.hosts for node in host.nodes)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(host.name for host in self.hosts) + tuple(node.name for node in self.nodes)
+
+    @property
+    def machines(self) -> tuple[Host | Node, ...]:
+        return (*self.hosts, *self.nodes)
+
+    @property
     def size(self) -> tuple[int, int]:
         """Hosts, and nodes on each."""
         return len(self.hosts), len(self.hosts[0].nodes)

@@ -13,18 +13,23 @@ def running_fleet() -> names.Fleet:
     return names.load_fleet(paths.FLEET_FILE) or names.make_fleet()
 
 
-def inventory(fleet: names.Fleet, gpus: int = names.GPUS_PER_HOST) -> dict[str, Any]:
+def running_inventory() -> dict[str, Any]:
+    return inventory(running_fleet())
+
+
+def inventory(fleet: names.Fleet) -> dict[str, Any]:
     hostvars: dict[str, dict[str, Any]] = {}
     for host in fleet.hosts:
-        hostvars[host.name] = {"ansible_host": host.address, "gpu_count": gpus}
+        hostvars[host.name] = {"ansible_host": host.address, "gpu_count": names.GPUS_PER_HOST}
     for node in fleet.nodes:
         hostvars[node.name] = {"ansible_host": node.address, "pve_host": node.host, "vmid": node.vmid}
+    common = {
+        "ansible_user": "root",
+        "ansible_ssh_common_args": f"-F {paths.SSH_CONFIG}",
+    }
     return {
         "_meta": {"hostvars": hostvars},
-        "lab": {
-            "children": ["pve_hosts", "nodes"],
-            "vars": {"ansible_user": "root", "ansible_ssh_common_args": f"-F {paths.SSH_CONFIG}"},
-        },
+        "lab": {"children": ["pve_hosts", "nodes"], "vars": common},
         "pve_hosts": {"hosts": [host.name for host in fleet.hosts]},
         "nodes": {"hosts": [node.name for node in fleet.nodes]},
     }

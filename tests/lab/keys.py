@@ -1,4 +1,4 @@
-"""Keys of the lab: one for the operator, one for each machine, and the known_hosts file that makes checking possible."""
+"""Keys: one for the operator, one for each machine, and the known_hosts file by which they are checked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_keys(fleet: Fleet) -> None:
     folder = paths.SSH_DIR
     folder.mkdir(mode=0o700, exist_ok=True)
     _keygen(folder / "id", "lab operator")
-    machines = [*fleet.hosts, *fleet.nodes]
+    machines = fleet.machines
     known = []
     for machine in machines:
         _keygen(host_key(machine.name), f"root@{machine.name}")

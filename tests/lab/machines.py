@@ -54,7 +54,7 @@ def write_config(host: Host, tree: Path) -> None:
 def power_on(host: Host) -> None:
     # lxc-start takes a relative log path from /, so it is absolute.
     log = paths.machine_dir(host.name) / "lxc.log"
-    command = ["lxc-start", "-P", paths.MACHINES, "-n", host.name, "-l", "INFO", "-o", log]
+    command = ["lxc-start", "-P", str(paths.MACHINES), "-n", host.name, "-l", "INFO", "-o", str(log)]
     result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if result.returncode:
         tail = "\n".join(log.read_text().splitlines()[-8:]) if log.exists() else result.stderr
@@ -64,11 +64,11 @@ def power_on(host: Host) -> None:
 def power_off(host: Host) -> None:
     """Pull the plug: nothing is shut down, the disks keep what was written."""
     if state(host) != "stopped":
-        subprocess.run(["lxc-stop", "-P", paths.MACHINES, "-n", host.name, "-k"], check=True)
+        subprocess.run(["lxc-stop", "-P", str(paths.MACHINES), "-n", host.name, "-k"], check=True)
 
 
 def state(host: Host) -> str:
-    command = ["lxc-info", "-P", paths.MACHINES, "-n", host.name, "-sH"]
+    command = ["lxc-info", "-P", str(paths.MACHINES), "-n", host.name, "-sH"]
     shown = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip().lower()
     return shown or "stopped"
 
@@ -94,9 +94,8 @@ def ssh(
 def ssh_checked(name: str, command: str, timeout_s: float = 60) -> str:
     result = ssh(name, command, timeout_s=timeout_s)
     if result.returncode:
-        raise LabError(
-            f"{name}: `{command}` failed ({result.returncode}): {result.stderr.strip() or result.stdout.strip()}"
-        )
+        said = result.stderr.strip() or result.stdout.strip()
+        raise LabError(f"{name}: `{command}` failed ({result.returncode}): {said}")
     return result.stdout
 
 

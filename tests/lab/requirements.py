@@ -28,7 +28,7 @@ def require_root() -> None:
 
 
 def require_machine() -> None:
-    """Check packages and the kernel; loads the modules that the lab uses where the kernel has them as modules."""
+    """Check packages and the kernel; load the kernel modules that the lab uses."""
     require_root()
     missing = sorted({package for command, package in PACKAGES.items() if not shutil.which(command)})
     if missing:
@@ -61,7 +61,7 @@ def _character_devices() -> list[str]:
 def require_room() -> None:
     if not room.inside():
         raise LabError(
-            "this works inside the room only: `python -m tests.lab enter -- CMD…` (enter without CMD: a shell)"
+            "this works inside the room only: `python -m tests.lab enter -- CMD…` (without CMD: a shell)"
         )
 
 

@@ -1,7 +1,7 @@
-"""The private machine room: a command in its own namespaces with a pure cgroup2, and nothing left of it after.
+"""The private machine room: a command in its own namespaces with a pure cgroup2; nothing of it stays.
 
-On a hybrid cgroup layout LXC boots but silently ignores `lxc.cgroup2.devices.*`; only a pure cgroup2 makes the
-kernel's denial real. `/run` is a tmpfs of the room's own, so that the locks and sockets of two rooms never meet.
+On a hybrid cgroup layout LXC boots but silently ignores `lxc.cgroup2.devices.*`; only a pure cgroup2 makes
+the kernel's denial real. `/run` is a tmpfs of the room's own: the locks and sockets of two rooms never meet.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import ctypes
 import fcntl
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from tests.lab import paths
+from tests.lab.console import complain
 from tests.lab.errors import LabError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def inside() -> bool:
 
 
 def enter(command: Sequence[str]) -> int:
-    """Run the command in a new room and return its exit status; the room is gone afterwards, whatever happened."""
+    """Run the command in a new room; its exit status. The room is gone afterwards, whatever happened."""
     signal.pthread_sigmask(signal.SIG_BLOCK, (*ENDING, signal.SIGCHLD))
     root = cgroup2_root()
     with contextlib.ExitStack() as stack:
@@ -131,7 +131,7 @@ def _run_child(main: Callable[[], int]) -> NoReturn:
     try:
         code = main()
     except (LabError, OSError, subprocess.SubprocessError) as exc:
-        print(f"lab: cannot set up the room: {exc}", file=sys.stderr)
+        complain(f"cannot set up the room: {exc}")
         code = 1
     finally:
         sys.stdout.flush()
@@ -163,14 +163,14 @@ def _init(command: Sequence[str], name: str) -> int:
     _mounts(name)
     environment = {
         **os.environ,
-        "LAB_ROOM": name,
-        # Else ssh's control sockets live in the home folder, shared with other rooms that have the same addresses.
+        "LAB_ROOM": "1",
+        # Else ssh's control sockets live in the home folder, shared with rooms that have the same addresses.
         "ANSIBLE_SSH_CONTROL_PATH_DIR": str(paths.STATE / "cp"),
     }
     try:
         process = subprocess.Popen(command, env=environment, preexec_fn=_unblock)  # noqa: PLW1509 (one thread only)
     except OSError as exc:
-        print(f"lab: cannot run {command[0]}: {exc.strerror}", file=sys.stderr)
+        complain(f"cannot run {command[0]}: {exc.strerror}")
         return 127
     while True:
         info = signal.sigwaitinfo((*ENDING, signal.SIGCHLD))
@@ -211,7 +211,7 @@ def _mounts(name: str) -> None:
 
 
 def _enable_controllers() -> None:
-    """Let the containers have what the machine offers (on a hybrid layout that is nothing: memory is on version 1)."""
+    """Let the containers have what cgroup2 offers here: nothing on a hybrid layout, all on a pure one."""
     root = Path("/sys/fs/cgroup")
     for controller in (root / "cgroup.controllers").read_text().split():
         with contextlib.suppress(OSError):
@@ -237,7 +237,3 @@ def _unshare(flags: int) -> None:
 
 def _die_with_parent() -> None:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def shell() -> list[str]:
-    return [os.environ.get("SHELL") or shutil.which("bash") or "/bin/sh"]

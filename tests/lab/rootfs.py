@@ -1,7 +1,7 @@
-"""One Debian tree for all machines of the lab, built once from this machine's own apt sources and kept in the cache.
+"""One Debian tree for all machines, built once from this machine's own apt sources and kept in the cache.
 
-A tree is named by the digest of its recipe, built aside and renamed when whole: a killed build is never taken for a
-tree, and two builders wait for each other.
+A tree is named by the digest of its recipe, built aside and renamed when whole: a killed build is never
+taken for a tree, and two builders wait for each other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.lab import paths
+from tests.lab.console import complain
 from tests.lab.errors import LabError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ PACKAGES = (
     "systemd",
     "systemd-sysv",
 )
-# lxc.service alone waits 30 s for a network at each boot; the timers would wake up in the middle of a measurement.
+# lxc.service alone waits 30 s for a network at each boot; the timers would wake up during a measurement.
 MASKED_UNITS = (
     "lxc.service lxc-net.service lxc-monitord.service console-getty.service getty.target apt-daily.timer "
     "apt-daily-upgrade.timer e2scrub_all.timer dpkg-db-backup.timer fstrim.timer"
@@ -71,7 +71,7 @@ def tree_path() -> Path:
 
 
 def ensure_tree() -> Path:
-    """The tree of the present recipe, built first when the cache lacks it (needs the network, so before `enter`)."""
+    """The tree of the present recipe; built first when the cache lacks it, which needs the network."""
     tree = tree_path()
     if tree.is_dir():
         return tree
@@ -108,7 +108,7 @@ def _build(tree: Path) -> None:
         raise LabError(
             f"{tree.parent} has {free_mib} MiB free, building the root filesystem needs {MINIMUM_FREE_MIB}"
         )
-    print(f"lab: building the machines' root filesystem in {tree} (once, about 30 to 150 s)", file=sys.stderr)
+    complain(f"building the root filesystem {tree} (once, 30 to 150 s)")
     started = time.monotonic()
     partial = Path(tempfile.mkdtemp(prefix=f"{tree.name}.partial-", dir=tree.parent))
     partial.chmod(0o755)
@@ -132,7 +132,7 @@ def _build(tree: Path) -> None:
         )
     os.sync()
     partial.rename(tree)
-    print(f"lab: built in {time.monotonic() - started:.0f} s", file=sys.stderr)
+    complain(f"built in {time.monotonic() - started:.0f} s")
 
 
 def apt_sources() -> list[str]:

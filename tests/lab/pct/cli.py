@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from . import containers
-from .conf import Section
+from .console import complain, say
 from .errors import PctError
+
+if TYPE_CHECKING:
+    from .conf import Section
 
 USAGE = """usage: pct <COMMAND> [ARGS] [OPTIONS]
        pct config <vmid> [--current]
@@ -26,7 +28,7 @@ def main(arguments: list[str]) -> int:
     try:
         return _dispatch(arguments, containers.default_place())
     except PctError as exc:
-        print(exc, file=sys.stderr)
+        complain(str(exc))
         return exc.status
 
 
@@ -80,18 +82,18 @@ def _list(place: containers.Place) -> int:
     vmids = place.vmids()
     if not vmids:
         return 0
-    print(f"{'VMID':<10} {'Status':<10} {'Lock':<12} {'Name':<20}")
+    say(f"{'VMID':<10} {'Status':<10} {'Lock':<12} {'Name':<20}")
     for vmid in vmids:
         keys = _read(place, vmid).keys
         name = keys.get("hostname", f"CT{vmid}")
-        print(f"{vmid:<10} {containers.state(vmid):<10} {keys.get('lock', ''):<12} {name:<20}")
+        say(f"{vmid:<10} {containers.state(vmid):<10} {keys.get('lock', ''):<12} {name:<20}")
     return 0
 
 
 def _read(place: containers.Place, vmid: int) -> Section:
     config = containers.load(place, vmid)
     for warning in config.warnings:
-        print(warning, file=sys.stderr)
+        complain(str(warning))
     return config.main
 
 
@@ -100,7 +102,7 @@ def _status(place: containers.Place, vmid: int, arguments: list[str]) -> int:
     section = _read(place, vmid)
     state = containers.state(vmid)
     if options.get("verbose") != "1":
-        print(f"status: {state}")
+        say(f"status: {state}")
         return 0
     facts = {
         "cpus": section.keys.get("cores", "1"),
@@ -114,7 +116,7 @@ def _status(place: containers.Place, vmid: int, arguments: list[str]) -> int:
     }
     for key, value in facts.items():
         if value is not None:
-            print(f"{key}: {value}")
+            say(f"{key}: {value}")
     return 0
 
 
@@ -122,11 +124,11 @@ def _config(place: containers.Place, vmid: int, arguments: list[str]) -> int:
     _options("config", arguments, {"current"}, {"snapshot"})
     section = _read(place, vmid)
     if section.description:
-        print(f"description: {section.description}".rstrip("\n").replace("\n", "%0A") + "%0A")
+        say(f"description: {section.description}".rstrip("\n").replace("\n", "%0A") + "%0A")
     for key in sorted(section.keys):
-        print(f"{key}: {section.keys[key]}")
+        say(f"{key}: {section.keys[key]}")
     for key, value in section.lxc:
-        print(f"{key}: {value}")
+        say(f"{key}: {value}")
     return 0
 
 
@@ -177,10 +179,10 @@ def _set(place: containers.Place, vmid: int, arguments: list[str]) -> int:
             value = rest.pop(0)
         if name == "delete":
             deletions += value.replace(",", " ").split()
-        elif name not in {"digest"}:
+        elif name != "digest":
             changes[name] = value
     for warning in containers.set_options(place, vmid, changes, deletions):
-        print(warning, file=sys.stderr)
+        complain(str(warning))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Container files as Proxmox VE reads and rewrites them (pve-container 6.1, `parse_pct_config` and its inverse)."""
+"""Container files as Proxmox VE reads and rewrites them (pve-container 6.1: `parse_pct_config`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,39 @@ _PLAIN = re.compile(r"^([a-z][a-z_]*\d*):\s*(.+?)\s*$")
 _DEV_MODE = re.compile(r"^0[0-7]{3}$")
 
 _KNOWN = frozenset(
-    ["arch", "cmode", "console", "cores", "cpulimit", "cpuunits", "debug", "features", "force-rw-root", "hookscript", "hostname", "lock", "memory", "nameserver", "onboot", "ostype", "parent", "protection", "rootfs", "searchdomain", "snaptime", "snapstate", "startup", "swap", "tags", "template", "timezone", "tty", "unprivileged", "entrypoint", "env"]
+    [
+        "arch",
+        "cmode",
+        "console",
+        "cores",
+        "cpulimit",
+        "cpuunits",
+        "debug",
+        "features",
+        "force-rw-root",
+        "hookscript",
+        "hostname",
+        "lock",
+        "memory",
+        "nameserver",
+        "onboot",
+        "ostype",
+        "parent",
+        "protection",
+        "rootfs",
+        "searchdomain",
+        "snaptime",
+        "snapstate",
+        "startup",
+        "swap",
+        "tags",
+        "template",
+        "timezone",
+        "tty",
+        "unprivileged",
+        "entrypoint",
+        "env",
+    ]
 )
 _NUMBERED = re.compile(r"^(dev|mp|net|unused)\d+$")
 _GENERATED = {
@@ -41,7 +73,7 @@ class Config:
 
 
 def parse(text: str, vmid: int) -> Config:
-    """Read a file; a line that earns a warning is not part of the result and so is gone after the next write."""
+    """Read a file; most lines that earn a warning are not in the result, so gone after the next write."""
     config = Config()
     section = config.main
     for line in text.split("\n"):
@@ -98,7 +130,7 @@ def device_options(value: str) -> dict[str, str]:
 
 
 def write(config: Config) -> str:
-    """The file as Proxmox writes it: description, sorted keys, raw entries in order; then pending, then snapshots."""
+    """The file as Proxmox writes it: description, sorted keys, raw entries; then pending, then snapshots."""
     text = _write_section(config.main)
     if config.pending.keys or config.pending.lxc:
         text += "\n[pve:pending]\n" + _write_section(config.pending)

@@ -208,11 +208,8 @@ def _hot_plug(vmid: int, section: Section, name: str) -> None:
     if subprocess.run(rule, capture_output=True, check=False).returncode:
         raise PctError(f"unable to hotplug {name}: {' '.join(rule)} failed")
     script = 'umask 0; mkdir -p "$(dirname "$1")"; rm -f "$1"; mknod -m "$2" "$1" c "$3" "$4"'
-    subprocess.run(
-        ["nsenter", "-t", str(init_pid(vmid)), "-m", "sh", "-c", script, "sh", device.path, device.mode]
-        + [str(device.major), str(device.minor)],
-        check=True,
-    )
+    inside = ["nsenter", "-t", str(init_pid(vmid)), "-m", "sh", "-c", script, "sh"]
+    subprocess.run([*inside, device.path, device.mode, str(device.major), str(device.minor)], check=True)
 
 
 def unlock(place: Place, vmid: int) -> None:

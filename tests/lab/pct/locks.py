@@ -1,4 +1,4 @@
-"""The two kinds of lock on a container: a flock while its file is read and written, and the `lock:` key in it."""
+"""Both locks of a container: a flock while its file is read and written, and the `lock:` key in it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .console import say
 from .errors import PctError
 
 if TYPE_CHECKING:
@@ -34,12 +35,12 @@ def config_lock(vmid: int, timeout_s: float = TIMEOUT_S) -> Iterator[None]:
             except BlockingIOError:
                 if not waiting:
                     waiting = True
-                    print("trying to acquire lock...", flush=True)
+                    say("trying to acquire lock...")
                 if time.monotonic() > deadline:
                     raise PctError(f"can't lock file '{path}' - got timeout", 4) from None
                 time.sleep(0.1)
         if waiting:
-            print(" OK", flush=True)
+            say(" OK")
         yield
 
 

@@ -1,4 +1,4 @@
-"""The host's NVIDIA kernel side, played by existing drivers: runs at boot and as modprobe and nvidia-modprobe.
+"""The host's NVIDIA kernel side, played by existing drivers; runs at boot, as modprobe, as nvidia-modprobe.
 
 Bind mounts show it where programs look: /proc/devices, /proc/driver/nvidia and the PCI devices in sysfs.
 """
@@ -85,7 +85,8 @@ def write_driver_folder(settings: dict[str, Any]) -> None:
         place.mkdir(parents=True, exist_ok=True)
         (place / "information").write_text(
             f"Model: \t\t {gpu['name']}\nIRQ:   \t\t 0\nGPU UUID: \t {gpu['uuid']}\n"
-            f"Video BIOS: \t 98.02.6a.00.03\nBus Type: \t PCIe\nDMA Size: \t 52 bits\nDMA Mask: \t 0xfffffffffffff\n"
+            f"Video BIOS: \t 98.02.6a.00.03\nBus Type: \t PCIe\n"
+            f"DMA Size: \t 52 bits\nDMA Mask: \t 0xfffffffffffff\n"
             f"Bus Location: \t {gpu['pci']}\nDevice Minor: \t {gpu['minor']}\n"
             f"GPU Firmware: \t {settings['driver_version']}\nGPU Excluded:\t No\n"
         )
@@ -155,9 +156,8 @@ def modprobe(arguments: list[str]) -> int:
             else:
                 load_uvm(settings)
         elif name not in OTHER_NAMES:
-            print(
-                f"modprobe: FATAL: Module {name} not found in directory /lib/modules/{platform.release()}",
-                file=sys.stderr,
+            sys.stderr.write(
+                f"modprobe: FATAL: Module {name} not found in directory /lib/modules/{platform.release()}\n"
             )
             return 1
     return 0
