@@ -54,7 +54,7 @@ class Section:
     keys: dict[str, str] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     description: str = ""
-    key_lines: dict[str, int] = field(default_factory=dict)  # where the value that counts stands
+    key_lines: dict[str, list[int]] = field(default_factory=dict)  # the last line of a key counts
 
 
 @dataclass
@@ -181,7 +181,7 @@ class _Reader:
             self.section.description = value
             return
         self.section.keys[key] = value
-        self.section.key_lines[key] = number
+        self.section.key_lines.setdefault(key, []).append(number)
 
     def _ignore(self, number: int, line: str, why: str) -> None:
         self.config.ignored.append(Ignored(number, line, why))
