@@ -1,0 +1,160 @@
+"""Why a device node can't be opened in the node: exactly one answer per path, worked out in one place.
+
+Pure; runs on the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .case import Case, driver_of
+from .container import Container, Place
+from .evidence import number, text
+
+FINE = "fine"
+UNKNOWN = "unknown"
+# The host's own fault: what the node sees of this path is a consequence.
+DRIVER_ABSENT = "driver_absent"
+HOST_MISSING = "host_missing"
+HOST_NOT_A_DEVICE = "host_not_a_device"
+HOST_WRONG_DEVICE = "host_wrong_device"
+# Between the host's node and the container.
+NOT_ALLOWED = "not_allowed"
+NOT_APPLIED = "not_applied"
+DENIED_ON_PURPOSE = "denied_on_purpose"
+REFUSED_UNEXPLAINED = "refused_unexplained"
+MISSING = "missing"
+NOT_A_DEVICE = "not_a_device"
+WRONG_DEVICE = "wrong_device"
+NO_PERMISSION = "no_permission"
+NO_DRIVER = "no_driver"
+HANGS = "hangs"
+OPEN_FAILED = "open_failed"
+NARROW_MODE = "narrow_mode"
+
+OTHERS_READ_WRITE = 0o006
+
+
+@dataclass(frozen=True)
+class Access:
+    path: str
+    kind: str
+    driver: str
+    major: int | None = None
+    minor: int | None = None
+    places: tuple[Place, ...] = ()
+    proof: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        """Where a rule stands without being in force; '' when there is none."""
+        return self.places[0].kind if self.places else ""
+
+
+def judge_all(case: Case) -> list[Access]:
+    """Worked out once for each case."""
+    if not case.accesses:
+        case.accesses.extend(judge(case, path) for path in case.wanted_paths)
+    found: list[Access] = case.accesses
+    return found
+
+
+def judge(case: Case, path: str) -> Access:
+    driver = driver_of(path)
+    host = case.host_node(path)
+    inside = case.inside_node(path)
+    proof: dict[str, Any] = {"path": path, "driver": driver}
+    if host is not None:
+        proof["host_node"] = dict(host)
+    if inside is not None:
+        proof["container_node"] = dict(inside)
+    major, minor = case.major_of(driver), number(host, "minor")
+    if major is not None:
+        proof["major_now"] = major
+    kind = _on_host(case, driver, host, major)
+    if kind:
+        return Access(path, kind, driver, major, minor, proof=proof)
+    if major is None:  # /proc/devices was not seen: the node's own number is the next best
+        major = number(host, "major") if host is not None else number(inside, "major")
+    kind = _inside(inside, host) if inside is not None else FINE
+    if kind == "EPERM" or (kind == FINE and inside is None):
+        kind, places = _by_rules(case, path, major, minor, opened=kind == "EPERM")
+        if case.container is not None:
+            proof["allowed_majors"] = case.container.allowed_majors()
+        return Access(path, kind, driver, major, minor, tuple(places), proof)
+    return Access(path, kind, driver, major, minor, proof=proof)
+
+
+def _on_host(case: Case, driver: str, host: Mapping[str, Any] | None, major: int | None) -> str:
+    if case.loaded(driver) is False:
+        return DRIVER_ABSENT
+    if not isinstance(case.host.get("device_nodes"), list):
+        return ""
+    if host is None or text(host, "type") == "missing":
+        return HOST_MISSING
+    if text(host, "type") != "char":
+        return HOST_NOT_A_DEVICE if text(host, "type") else ""
+    if major is not None and number(host, "major") not in (None, major):
+        return HOST_WRONG_DEVICE
+    return ""
+
+
+def _inside(inside: Mapping[str, Any], host: Mapping[str, Any] | None) -> str:
+    kind = text(inside, "type")
+    if kind is None:
+        return UNKNOWN
+    opened = text(inside, "open")
+    if kind == "missing":
+        return NO_PERMISSION if text(inside, "error") == "EACCES" else MISSING
+    if kind != "char":
+        return NOT_A_DEVICE
+    for part in ("major", "minor"):
+        there, here = number(host, part), number(inside, part)
+        if there is not None and here is not None and there != here:
+            return WRONG_DEVICE
+    if opened == "ok":
+        return FINE if _others_may(inside) else NARROW_MODE
+    known = {
+        None: UNKNOWN,
+        "EPERM": "EPERM",
+        "EACCES": NO_PERMISSION,
+        "ENOENT": MISSING,
+        "ENXIO": NO_DRIVER,
+        "ENODEV": NO_DRIVER,
+        "not finished": HANGS,
+    }
+    return known.get(opened, OPEN_FAILED)
+
+
+def _others_may(node: Mapping[str, Any]) -> bool:
+    """The engine runs as a user of its own, so root's open() is not the whole answer."""
+    mode = text(node, "mode")
+    try:
+        return mode is None or int(mode, 8) & OTHERS_READ_WRITE == OTHERS_READ_WRITE
+    except ValueError:
+        return True
+
+
+def _by_rules(
+    case: Case, path: str, major: int | None, minor: int | None, *, opened: bool
+) -> tuple[str, list[Place]]:
+    """EPERM (`opened`: seen for real; else foretold from the file, for a container that doesn't run)."""
+    if case.unprivileged:
+        return (REFUSED_UNEXPLAINED if opened else FINE), []
+    container = case.container
+    if container is None or major is None:
+        return (NOT_ALLOWED if opened else UNKNOWN), []
+    if _grants(container, path, major, minor):
+        return (NOT_APPLIED if opened else FINE), []
+    if container.grants.denied_by(major) is not None:
+        return DENIED_ON_PURPOSE, []
+    if not opened and not container.brings(path):
+        return MISSING, []
+    return NOT_ALLOWED, container.places_of(major)
+
+
+def _grants(container: Container, path: str, major: int, minor: int | None) -> bool:
+    """DevN brings its own rule at each start."""
+    return bool(container.devices_for(path)) or bool(container.grants.open(major, minor))

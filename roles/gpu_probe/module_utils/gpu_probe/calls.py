@@ -1,0 +1,105 @@
+"""Run one of our modules over a link that may be down, and tell how it is down. For action plugins only.
+
+Runs on the controller.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.plugins.action import ActionBase
+
+from .link import WAITABLE, WORDS, classify
+
+PAUSE_S = 1.0
+# What a module's own failure can say about the link; its other words are about something else.
+FAILURE_STATES = ("sudo_refused", "python_missing")
+
+
+def call_over_link(
+    action: ActionBase,
+    arguments: dict[str, Any],
+    task_vars: Mapping[str, Any],
+    limit_s: float,
+    still_waiting: Callable[[Mapping[str, Any]], str],
+) -> dict[str, Any]:
+    """One attempt, for a task with `until: result.finished`.
+
+    `link` is "up" with `evidence`, or the word for what is wrong with `message`. Not finished means that it may
+    still come up: the link is waitable, or `still_waiting(evidence)` has a reason, and the limit isn't reached.
+    """
+    now = time.monotonic()
+    started = _waiting_since(action, task_vars) or now
+    call = _one_attempt(action, arguments, task_vars)
+    call["address"] = _address(action)
+    waiting = f"{call['address']} {WORDS[call['link']]}" if call["link"] in WAITABLE else ""
+    if call["link"] == "up":
+        waiting = still_waiting(call["evidence"])
+    elapsed = now - started
+    call["changed"] = False
+    call["finished"] = not waiting or elapsed >= limit_s
+    if not call["finished"]:
+        call["waiting_since"] = started
+        call["progress"] = f"{waiting} ({elapsed:.0f} s of at most {limit_s:.0f} s)"
+        time.sleep(PAUSE_S)
+    elif elapsed:
+        call["waited_s"] = {"boot": round(elapsed, 1)}
+    return call
+
+
+def _waiting_since(action: ActionBase, task_vars: Mapping[str, Any]) -> float | None:
+    """When the first attempt of this `until` loop began: each attempt is a new plugin, the last result is at hand."""
+    register = action._task.register  # noqa: SLF001 - how Ansible gives a plugin its task
+    previous = task_vars.get(register) if register else None
+    if isinstance(previous, Mapping) and previous.get("finished") is False:
+        return float(previous["waiting_since"])
+    return None
+
+
+def _one_attempt(
+    action: ActionBase, arguments: dict[str, Any], task_vars: Mapping[str, Any]
+) -> dict[str, Any]:
+    try:
+        answer = action._execute_module(  # noqa: SLF001 - the way to run a module from a plugin
+            module_name=action._task.action,  # noqa: SLF001
+            module_args=arguments,
+            task_vars=task_vars,
+        )
+    except AnsibleConnectionFailure as exc:
+        state = classify(str(exc))
+        if state in ("closed", "failed"):
+            _drop_connection(action)
+        return {"link": state, "message": _last_words(str(exc))}
+    except AnsibleError as exc:
+        if classify(str(exc)) != "sudo_refused":
+            raise
+        return {"link": "sudo_refused", "message": _last_words(str(exc))}
+    if isinstance(answer.get("evidence"), Mapping):
+        return {"link": "up", "message": "", "evidence": answer["evidence"]}
+    said = " ".join(str(answer.get(key) or "") for key in ("msg", "module_stderr", "module_stdout"))
+    state = classify(said)
+    return {"link": state if state in FAILURE_STATES else "failed", "message": said.strip()[-600:]}
+
+
+def _drop_connection(action: ActionBase) -> None:
+    """A master connection from before the reboot may still be there, and is dead."""
+    try:
+        action._connection.reset()  # noqa: SLF001 - as meta: reset_connection does
+    except AnsibleError:
+        return
+
+
+def _address(action: ActionBase) -> str:
+    try:
+        return str(action._connection.get_option("host"))  # noqa: SLF001
+    except (KeyError, AnsibleError):
+        return str(action._play_context.remote_addr)  # noqa: SLF001
+
+
+def _last_words(message: str) -> str:
+    """Ssh's own line, without Ansible's before it."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return lines[-1][-300:] if lines else message[-300:]

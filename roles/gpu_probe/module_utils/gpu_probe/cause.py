@@ -1,0 +1,85 @@
+"""The table of causes: one small function per cause, in the order in which an operator should hear of them.
+
+Pure; runs on the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from .case import Case
+
+REPAIRABLE = "repairable"
+NEEDS_PERSON = "needs_person"
+NOTE = "note"
+
+# The repair ladder, cheapest step first.
+LADDER = (
+    "load_modules",
+    "make_nodes",
+    "fix_config",
+    "hot_plug",
+    "start_container",
+    "restart_container",
+    "reboot_host",
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one cause's function found in one case."""
+
+    sentence: str
+    proof: dict[str, Any] = field(default_factory=dict)
+    severity: str = ""  # "" = as the table says
+    repair: str | None = ""  # "" = as the table says
+    device: str = ""  # the path it is about, so that consequences of the same path can be told
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One row of the table."""
+
+    name: str
+    group: str
+    severity: str
+    repair: str | None
+    about: str
+    find: Callable[[Case], Iterator[Finding]]
+    explains: frozenset[str] = frozenset()
+
+
+TABLE: list[Cause] = []
+
+# Results of other causes; they stand alone only where nothing explains them.
+CUDA_RESULTS = frozenset(
+    ("cuda_unknown", "cuda_no_device", "gpu_missing_in_node", "cuda_allocation_failed", "not_proven")
+)
+
+
+def cause(
+    name: str,
+    *,
+    group: str,
+    severity: str,
+    repair: str | None = None,
+    about: str,
+    explains: frozenset[str] = frozenset(),
+) -> Callable[[Callable[[Case], Iterator[Finding]]], Callable[[Case], Iterator[Finding]]]:
+    """Add a function to the table under this name."""
+
+    def add(find: Callable[[Case], Iterator[Finding]]) -> Callable[[Case], Iterator[Finding]]:
+        TABLE.append(Cause(name, group, severity, repair, about, find, explains))
+        return find
+
+    return add
+
+
+def names(numbers: list[int]) -> str:
+    return ", ".join(str(one) for one in numbers) or "none"
+
+
+def gib(size: float) -> str:
+    return f"{size / (1 << 30):.1f} GiB"

@@ -1,0 +1,145 @@
+"""One container as its host sees it: config text, state, lock, HA, live limits; read with `pct` and files.
+
+Runs on hosts: standard library and Python 3.9 only.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import re
+import time
+from typing import Any, Optional
+
+from .bundle import node_program
+from .reading import Reader
+
+NO_SUCH_CONTAINER = re.compile(r"does not exist")
+
+
+def container_facts(
+    reader: Reader, vmid: int, *, conf_dir: str, pct: str, ha_file: str, cgroup_root: str
+) -> dict[str, Any]:
+    path = os.path.join(conf_dir, f"{vmid}.conf")
+    facts: dict[str, Any] = {"vmid": vmid, "config_path": path}
+    raw = read_config(reader, path)
+    facts["config_exists"] = raw is not None
+    facts["config_text"] = raw.decode("utf-8", "replace") if raw is not None else None
+    facts["config_digest"] = hashlib.sha1(raw).hexdigest() if raw is not None else None  # noqa: S324 - Proxmox's
+    if raw is None:
+        facts["elsewhere"] = on_other_hosts(vmid, conf_dir)
+    facts["status"] = container_status(reader, vmid, pct)
+    facts["ha_managed"] = ha_managed(reader, vmid, ha_file)
+    facts["live"] = live_limits(reader, vmid, cgroup_root)
+    return facts
+
+
+def read_config(reader: Reader, path: str) -> Optional[bytes]:
+    """Pmxcfs may answer ENOENT for an instant while a file is renamed over: look twice."""
+    for wait_s in (0.0, 0.1, 0.3):
+        time.sleep(wait_s)
+        try:
+            with open(path, "rb") as stream:
+                return stream.read(1 << 20)
+        except FileNotFoundError:
+            continue
+        except OSError as exc:
+            reader.missed(path, str(exc.strerror))
+            return None
+    return None
+
+
+def on_other_hosts(vmid: int, conf_dir: str) -> list[str]:
+    """Cluster members that own this container: /etc/pve/nodes/<name>/lxc/<vmid>.conf."""
+    root = os.path.join(os.path.dirname(conf_dir.rstrip("/")), "nodes")
+    return sorted(path.split(os.sep)[-3] for path in glob.glob(f"{root}/*/lxc/{vmid}.conf"))
+
+
+def container_status(reader: Reader, vmid: int, pct: str) -> dict[str, Any]:
+    """What `pct status` prints. Its exit code says nothing reliable, so the printed state decides."""
+    answer = reader.command([pct, "status", str(vmid), "--verbose"])
+    values = {}
+    for line in answer["stdout"].splitlines():
+        key, colon, value = line.partition(":")
+        if colon and key.strip() and " " not in key.strip():
+            values[key.strip()] = value.strip()
+    status: dict[str, Any] = {"state": values.get("status"), "lock": values.get("lock") or None}
+    if status["state"] is None:
+        status["error"] = answer["why"] or (answer["stderr"] or answer["stdout"]).strip()[:300] or "no answer"
+        status["exists"] = False if NO_SUCH_CONTAINER.search(status["error"]) else None
+        reader.missed(f"pct status {vmid}", status["error"])
+    for key in ("uptime", "pid", "cpus"):
+        if values.get(key, "").isdigit():
+            status[key] = int(values[key])
+    return status
+
+
+def ha_managed(reader: Reader, vmid: int, ha_file: str) -> Optional[bool]:
+    """Whether the HA manager has the last word about this container's state."""
+    if not os.path.isdir(os.path.dirname(ha_file)):
+        return False
+    text = reader.text(ha_file, optional=True)
+    return bool(text and re.search(rf"^ct:\s*{vmid}\s*$", text, re.MULTILINE))
+
+
+def live_limits(reader: Reader, vmid: int, cgroup_root: str) -> dict[str, Any]:
+    """The limits in force now, which may differ from the file's."""
+    for name in (f"lxc/{vmid}", f"lxc.payload.{vmid}"):
+        folder = os.path.join(cgroup_root, name)
+        if not os.path.isdir(folder):
+            continue
+        cpus = reader.text(os.path.join(folder, "cpuset.cpus.effective"), optional=True)
+        return {
+            "cgroup": folder,
+            "memory_max_bytes": reader.number(os.path.join(folder, "memory.max"), optional=True),
+            "memory_bytes": reader.number(os.path.join(folder, "memory.current"), optional=True),
+            "cpuset": cpus.strip() if cpus else None,
+        }
+    return {}
+
+
+def start_log(reader: Reader, vmid: int) -> list[str]:
+    """Why the last start failed, in LXC's and Proxmox's own words."""
+    answer = reader.command(
+        [
+            "journalctl",
+            "-b",
+            "-q",
+            "--no-pager",
+            "-o",
+            "cat",
+            "-n",
+            "15",
+            "-u",
+            f"pve-container@{vmid}.service",
+        ]
+    )
+    return [line[:300] for line in answer["stdout"].splitlines()]
+
+
+def guests_still_starting(reader: Reader) -> Optional[bool]:
+    """Whether the host is still going through its onboot containers."""
+    answer = reader.command(["systemctl", "show", "-P", "ActiveState", "pve-guests.service"])
+    state = answer["stdout"].strip()
+    return state in ("activating", "reloading") if state else None
+
+
+def probe_through_host(
+    reader: Reader, vmid: int, *, pct: str, asked: dict[str, Any], limit_s: float
+) -> Optional[dict[str, Any]]:
+    """The node's evidence through `pct exec`; None when that does not work either."""
+    answer = reader.command(
+        [pct, "exec", str(vmid), "--", "python3", "-"], stdin=node_program(asked), limit_s=limit_s
+    )
+    for line in reversed(answer["stdout"].splitlines()):
+        if line.startswith("{"):
+            try:
+                evidence: dict[str, Any] = json.loads(line)
+            except ValueError:
+                break
+            return evidence
+    why = answer["why"] or answer["stderr"].strip()[-300:] or "no answer"
+    reader.missed(f"pct exec {vmid} -- python3", why)
+    return None

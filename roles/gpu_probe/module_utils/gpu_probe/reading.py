@@ -1,0 +1,169 @@
+"""Reading files and running commands without ever failing: what could not be seen is listed, never guessed.
+
+Runs on hosts and nodes: standard library and Python 3.9 only.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+from typing import Any, Optional
+
+COMMAND_LIMIT_S = 8
+
+
+class Reader:
+    """Reads the machine and remembers what it could not see."""
+
+    def __init__(self) -> None:
+        self.unseen: list[dict[str, str]] = []
+
+    def missed(self, what: str, why: str) -> None:
+        entry = {"what": what, "why": why}
+        if entry not in self.unseen:
+            self.unseen.append(entry)
+
+    def text(self, path: str, *, optional: bool = False, limit: int = 1 << 20) -> Optional[str]:
+        """Return the file's text, or None. A missing `optional` file is an answer, not a blind spot."""
+        try:
+            with open(path, "rb") as stream:
+                return stream.read(limit).decode("utf-8", "replace")
+        except OSError as exc:
+            if not (optional and exc.errno in (errno.ENOENT, errno.ENOTDIR)):
+                self.missed(path, errno_name(exc.errno))
+            return None
+
+    def number(self, path: str, *, optional: bool = False) -> Optional[int]:
+        text = self.text(path, optional=optional)
+        try:
+            return int(text.strip()) if text is not None else None
+        except ValueError:
+            return None
+
+    def names(self, path: str, *, optional: bool = False) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except OSError as exc:
+            if not (optional and exc.errno in (errno.ENOENT, errno.ENOTDIR)):
+                self.missed(path, errno_name(exc.errno))
+            return []
+
+    def command(
+        self, argv: list[str], *, limit_s: float = COMMAND_LIMIT_S, stdin: str = ""
+    ) -> dict[str, Any]:
+        """Run a command with a time limit; rc is None when it could not run or did not end."""
+        env = dict(os.environ, LC_ALL="C.UTF-8", LANG="C.UTF-8")
+        try:
+            done = subprocess.run(
+                argv,
+                input=stdin.encode(),
+                capture_output=True,
+                timeout=limit_s,
+                check=False,
+                env=env,
+            )
+        except FileNotFoundError:
+            return {"rc": None, "stdout": "", "stderr": "no such command", "why": "not installed"}
+        except subprocess.TimeoutExpired:
+            return {"rc": None, "stdout": "", "stderr": "", "why": f"no answer within {limit_s:g} s"}
+        except OSError as exc:
+            return {"rc": None, "stdout": "", "stderr": str(exc), "why": errno_name(exc.errno)}
+        return {
+            "rc": done.returncode,
+            "stdout": done.stdout.decode("utf-8", "replace"),
+            "stderr": done.stderr.decode("utf-8", "replace"),
+            "why": "",
+        }
+
+
+def errno_name(number: Optional[int]) -> str:
+    """EPERM for 1; the number itself where it has no name."""
+    return errno.errorcode.get(number or 0, str(number))
+
+
+def describe_node(path: str, dev: str = "/dev") -> dict[str, Any]:
+    """Type, device number, mode and owner of one path (links followed, since open() follows them).
+
+    `dev` is where /dev really is, so that a test can have one of its own.
+    """
+    try:
+        found = os.stat(real_path(path, dev))
+    except OSError as exc:
+        return {"path": path, "type": "missing", "error": errno_name(exc.errno)}
+    mode = found.st_mode
+    kind = (
+        "char"
+        if stat.S_ISCHR(mode)
+        else "block"
+        if stat.S_ISBLK(mode)
+        else "directory"
+        if stat.S_ISDIR(mode)
+        else "file"
+        if stat.S_ISREG(mode)
+        else "other"
+    )
+    node: dict[str, Any] = {
+        "path": path,
+        "type": kind,
+        "mode": f"{stat.S_IMODE(mode):04o}",
+        "uid": found.st_uid,
+        "gid": found.st_gid,
+    }
+    if kind in ("char", "block"):
+        node["major"] = os.major(found.st_rdev)
+        node["minor"] = os.minor(found.st_rdev)
+    if kind == "file":
+        node["size"] = found.st_size
+    return node
+
+
+def real_path(path: str, dev: str) -> str:
+    return os.path.join(dev, os.path.relpath(path, "/dev"))
+
+
+def gpu_node_paths(reader: Reader, dev: str = "/dev") -> list[str]:
+    """Every path below /dev that belongs to a GPU driver: nvidia*, nvidia-caps/*, dri/*."""
+    paths = [f"/dev/{name}" for name in reader.names(dev) if name.startswith("nvidia")]
+    for folder in ("nvidia-caps", "nvidia-caps-imex-channels", "dri"):
+        names = reader.names(os.path.join(dev, folder), optional=True)
+        paths += [f"/dev/{folder}/{name}" for name in names if name != "by-path"]
+    return sorted(paths)
+
+
+def memory_facts(reader: Reader, path: str = "/proc/meminfo") -> dict[str, int]:
+    """/proc/meminfo in bytes, the few values that a decision or a comparison needs."""
+    wanted = ("MemTotal", "MemFree", "MemAvailable", "Shmem", "SwapTotal", "SwapFree", "HugePages_Total")
+    found: dict[str, int] = {}
+    for line in (reader.text(path) or "").splitlines():
+        name, _, rest = line.partition(":")
+        words = rest.split()
+        if name in wanted and words and words[0].isdigit():
+            found[name] = int(words[0]) * (1024 if len(words) > 1 else 1)
+    return found
+
+
+def identity_facts(reader: Reader) -> dict[str, Any]:
+    """What names this boot of this machine."""
+    uptime = reader.text("/proc/uptime")
+    boot = reader.text("/proc/sys/kernel/random/boot_id")
+    system = os.uname()
+    return {
+        "hostname": system.nodename,
+        "kernel": system.release,
+        "boot_id": boot.strip() if boot else None,
+        "uptime_s": float(uptime.split()[0]) if uptime else None,
+        "root": os.geteuid() == 0,
+    }
+
+
+def module_version(reader: Reader, path: str = "/proc/driver/nvidia/version") -> Optional[str]:
+    """The loaded kernel module's version: '550.54.15' out of the NVRM line."""
+    text = reader.text(path, optional=True)
+    for line in (text or "").splitlines():
+        if line.startswith("NVRM version:"):
+            for word in line.split():
+                if word[:1].isdigit() and word.count(".") >= 1 and word.replace(".", "").isdigit():
+                    return word
+    return None
