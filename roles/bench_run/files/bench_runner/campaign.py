@@ -1,0 +1,132 @@
+"""Opens a campaign's folder, decides what is to be done, runs it, and leaves the last word in status.json."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from bench_runner import __version__
+from bench_runner.decide import Decider
+from bench_runner.environment import boot_id
+from bench_runner.errors import BenchError
+from bench_runner.files import only_runner, remove_leftovers, require_usable, sha256_of
+from bench_runner.history import History
+from bench_runner.journal import Journal, read_events
+from bench_runner.live import Live
+from bench_runner.prepared import Prepared, prepare
+from bench_runner.recorder import Recorder
+from bench_runner.runner import Runner, state_after
+from bench_runner.server.control import Control
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from pathlib import Path
+
+    from bench_runner.decide import Task
+    from bench_runner.records import Folder
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    state: str
+    message: str
+
+
+def look(
+    folder: Folder, configurations: Path, *, retry: bool = False
+) -> tuple[Prepared, list[Task], History]:
+    """What a run would do now, without touching anything."""
+    prepared = prepare(folder, configurations)
+    history = History(read_events(folder.journal))
+    return prepared, Decider(prepared, history, folder, retry=retry).tasks(), history
+
+
+def run(folder: Folder, configurations: Path, control: Path, *, retry: bool = False) -> Outcome:
+    """One start of the runner. Raises a BenchError for what is wrong before anything ran."""
+    prepared = prepare(folder, configurations)
+    require_usable(folder.root)
+    # One lock for all campaigns of this node: two at once would falsify each other's times.
+    with only_runner(folder.root.parent / ".runner.lock"):
+        folder.cells.mkdir(exist_ok=True)
+        remove_leftovers(folder.root)
+        remove_leftovers(folder.cells)
+        run_id = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
+        journal = Journal(folder.journal, boot_id=boot_id(), run=run_id)
+        try:
+            return _run(folder, prepared, journal, Control(control), retry=retry)
+        finally:
+            journal.close()
+
+
+def _run(folder: Folder, prepared: Prepared, journal: Journal, control: Control, *, retry: bool) -> Outcome:
+    history = History(journal.events)
+    tasks = Decider(prepared, history, folder, retry=retry).tasks()
+    live = Live(folder, prepared, tasks, history, run=journal.run)
+    new_skips = [task for task in tasks if task.decision.action == "skip" and not task.decision.recorded]
+    to_run = [task for task in tasks if task.decision.action == "run"]
+    if not to_run and not new_skips:
+        return Outcome(state="finished", message=live.end("finished"))
+    recorder = Recorder(folder, journal, history, prepared.plan, prepared.environment)
+    recorder.event(
+        "run_started",
+        detail={
+            "runner": __version__,
+            "plan_sha256": sha256_of(folder.plan.read_bytes()),
+            "cells": len(tasks),
+            "to_run": len(to_run),
+            "kept": live.kept,
+        },
+    )
+    problem = _drive(Runner(prepared, tasks, control=control, recorder=recorder, live=live))
+    return _last_word(problem, recorder, live)
+
+
+def _last_word(problem: BaseException | None, recorder: Recorder, live: Live) -> Outcome:
+    state, message = state_after(problem)
+    try:
+        recorder.event("run_ended", detail={"state": state, **({"message": message} if message else {})})
+        said = live.end(state, message)
+    except (OSError, BenchError):
+        if problem is None:
+            raise
+        said = message or state  # the disk that failed us can't take the last word either
+    if problem is not None and not isinstance(problem, (BenchError, OSError, asyncio.CancelledError)):
+        raise problem  # a fault of the runner itself: its traceback belongs in the unit's log
+    return Outcome(state=state, message=said)
+
+
+def _drive(runner: Runner) -> BaseException | None:
+    """Run to the end, or to SIGTERM; a second signal doesn't hurry the cleaning up."""
+
+    async def whole() -> None:
+        task = asyncio.ensure_future(runner.run())
+        loop = asyncio.get_running_loop()
+        told: list[bool] = []
+
+        def stop() -> None:
+            if not told:
+                told.append(True)
+                task.cancel()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+        await task
+
+    try:
+        _loop_run(whole())
+    except BaseException as exc:  # noqa: BLE001 - whatever ended the run belongs in its last word
+        return exc
+    return None
+
+
+def _loop_run(coroutine: Coroutine[Any, Any, None]) -> None:
+    try:
+        import uvloop  # noqa: PLC0415 - the faster loop where it is installed
+    except ImportError:
+        asyncio.run(coroutine)
+    else:
+        uvloop.run(coroutine)

@@ -1,0 +1,156 @@
+"""From a plan to its cells, in the order they are measured, and which of them can't fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from bench_runner.plan import Agentic, Code, Concurrency, Context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench_runner.plan import Plan
+
+POINT_UNITS = {
+    "code": "output_tokens",
+    "context": "prompt_tokens",
+    "concurrency": "clients",
+    "agentic": "turns",
+}
+
+# Part of a cell's identity: raise one when its traffic changes, so that its cells run again.
+WORKLOAD_VERSIONS = {"code": 1, "context": 1, "concurrency": 1, "agentic": 1}
+
+
+class Cell(Struct, frozen=True, kw_only=True):
+    """Configuration x workload x point x repeat: the unit that is measured, resumed, skipped, reported."""
+
+    configuration: str
+    workload: str
+    point: int
+    repeat: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.configuration}.{self.workload}.{self.point}.r{self.repeat}"
+
+    @property
+    def title(self) -> str:
+        """As a person says it; the first repeat needs no number."""
+        again = f" (repeat {self.repeat})" if self.repeat > 1 else ""
+        return f"{self.configuration} {self.workload}/{self.point}{again}"
+
+    @property
+    def point_unit(self) -> str:
+        return POINT_UNITS[self.workload]
+
+
+class Traffic(Struct, frozen=True, kw_only=True):
+    """What is sent for a cell: `clients` at a time take `conversations` in turn, each of some turns."""
+
+    clients: int
+    conversations: int
+    turns: int
+    first_prompt_tokens: int
+    turn_tokens: int
+    output_tokens: int
+
+    @property
+    def requests(self) -> int:
+        return self.conversations * self.turns
+
+    @property
+    def largest_prompt(self) -> int:
+        """As planned; an answer may become some tokens more or less as a part of the next prompt."""
+        return self.first_prompt_tokens + (self.turns - 1) * (self.turn_tokens + self.output_tokens)
+
+
+def expand(plan: Plan) -> list[Cell]:
+    """Every cell of the plan. A configuration's cells stand together: each change of server costs a load."""
+    return [
+        Cell(configuration=configuration, workload=workload, point=point, repeat=repeat)
+        for configuration in plan.configurations
+        for repeat in range(1, plan.repeats + 1)
+        for workload, points in _points(plan)
+        for point in points
+    ]
+
+
+def traffic(plan: Plan, workload: str, point: int) -> Traffic:
+    shape = getattr(plan.workloads, workload)
+    if isinstance(shape, Code):
+        return _single(shape.concurrency, shape.requests, shape.prompt_tokens, point)
+    if isinstance(shape, Context):
+        return _single(shape.concurrency, shape.requests, point, shape.output_tokens)
+    if isinstance(shape, Concurrency):
+        return _single(point, point * shape.requests_per_client, shape.prompt_tokens, shape.output_tokens)
+    if isinstance(shape, Agentic):
+        return Traffic(
+            clients=shape.conversations,
+            conversations=shape.conversations,
+            turns=point,
+            first_prompt_tokens=shape.first_prompt_tokens,
+            turn_tokens=shape.turn_tokens,
+            output_tokens=shape.output_tokens,
+        )
+    raise KeyError(workload)
+
+
+def definition(plan: Plan, workload: str) -> dict[str, Any]:
+    """What makes this workload the same one: its parameters without the points, the seed, its version."""
+    shape = msgspec.to_builtins(getattr(plan.workloads, workload))
+    shape.pop("points")
+    return {"kind": workload, "version": WORKLOAD_VERSIONS[workload], "seed": plan.seed, **shape}
+
+
+def why_not_fitting(plan: Plan, cell: Cell, context_tokens: int | None) -> str | None:
+    """A sentence with the largest that fits, or None where the cell fits or the context isn't known."""
+    if context_tokens is None:
+        return None
+    sent = traffic(plan, cell.workload, cell.point)
+    needed = sent.largest_prompt + sent.output_tokens
+    if needed <= context_tokens:
+        return None
+    largest = _largest_point(plan, cell, context_tokens)
+    unit = cell.point_unit.replace("_", " ")
+    fitting = f"the largest that fits is {largest} {unit}" if largest else f"no number of {unit} fits"
+    return (
+        f"prompt {sent.largest_prompt} + output {sent.output_tokens} = {needed} tokens, "
+        f"the context is {context_tokens}; {fitting}"
+    )
+
+
+def _largest_point(plan: Plan, cell: Cell, context_tokens: int) -> int | None:
+    sent = traffic(plan, cell.workload, cell.point)
+    if cell.workload == "code":
+        largest = context_tokens - sent.first_prompt_tokens
+    elif cell.workload == "context":
+        largest = context_tokens - sent.output_tokens
+    elif cell.workload == "agentic":
+        a_turn = sent.turn_tokens + sent.output_tokens
+        largest = 1 + (context_tokens - sent.first_prompt_tokens - sent.output_tokens) // a_turn
+    else:
+        largest = 0  # each client's request is too long, however many there are
+    return largest if largest > 0 else None
+
+
+def _points(plan: Plan) -> Iterator[tuple[str, list[int]]]:
+    for workload in POINT_UNITS:
+        shape = getattr(plan.workloads, workload)
+        if shape is not None:
+            yield workload, shape.points
+
+
+def _single(clients: int, requests: int, prompt_tokens: int, output_tokens: int) -> Traffic:
+    """Requests that stand alone: conversations of one turn."""
+    return Traffic(
+        clients=clients,
+        conversations=requests,
+        turns=1,
+        first_prompt_tokens=prompt_tokens,
+        turn_tokens=0,
+        output_tokens=output_tokens,
+    )

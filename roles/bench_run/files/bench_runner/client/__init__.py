@@ -1,0 +1,1 @@
+"""The load generator: sockets, HTTP/1.1, SSE, and what one stream means."""

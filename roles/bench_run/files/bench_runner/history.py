@@ -1,0 +1,87 @@
+"""What the journal says of each cell, folded: the last word, the attempts it took, what was left open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from bench_runner.journal import Reason  # noqa: TC001 - msgspec reads types when it runs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bench_runner.journal import Event
+
+# Attempts that tell of the cell itself. An interruption doesn't: it would have ended a good one too.
+_COUNTED = {"partial", "failed", "crashed"}
+
+
+class CellHistory(Struct):
+    """Of one cell under one content hash."""
+
+    status: str | None = None
+    reasons: list[Reason] = field(default_factory=list)
+    attempts: int = 0
+    started_at: str | None = None  # set while a start has no end
+    file: str | None = None
+    sha256: str | None = None
+    blocked_by: str | None = None
+    run: str = ""  # the run of its last event
+
+    @property
+    def is_open(self) -> bool:
+        return self.started_at is not None
+
+
+class History:
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self._cells: dict[tuple[str, str], CellHistory] = {}
+        self._names: set[str] = set()
+        self._servers: dict[str, str] = {}  # configuration -> boot id of a start without a stop
+        self._durations: dict[str, float] = {}
+        for event in events:
+            self.add(event)
+
+    def add(self, event: Event) -> None:
+        if event.cell and event.content_hash:
+            self._add_cell(event, self._cells.setdefault((event.cell, event.content_hash), CellHistory()))
+            self._names.add(event.cell)
+        elif event.configuration:
+            if event.event in {"server_starting", "server_ready"}:
+                self._servers[event.configuration] = event.boot_id
+            elif event.event == "server_stopped":
+                self._servers.pop(event.configuration, None)
+
+    def cell(self, name: str, content_hash: str) -> CellHistory:
+        return self._cells.get((name, content_hash), CellHistory())
+
+    def knows(self, name: str) -> bool:
+        """Whether the cell was ever touched, under any content hash."""
+        return name in self._names
+
+    def duration_s(self, name: str) -> float | None:
+        """How long the cell took when it was last measured."""
+        return self._durations.get(name)
+
+    def left_running(self, configuration: str, boot_id: str) -> bool:
+        """Whether this campaign started the server in this boot and never stopped it (it was killed)."""
+        return self._servers.get(configuration) == boot_id
+
+    def _add_cell(self, event: Event, cell: CellHistory) -> None:
+        cell.run = event.run
+        if event.event == "cell_started":
+            cell.started_at = event.at
+            return
+        cell.started_at = None
+        cell.reasons = event.reasons or []
+        cell.file, cell.sha256 = event.file, event.sha256
+        cell.blocked_by = (event.detail or {}).get("blocked_by")
+        if event.event == "cell_skipped":
+            cell.status = "skipped"
+            return
+        cell.status = event.status
+        cell.attempts += event.status in _COUNTED
+        duration = (event.detail or {}).get("duration_s")
+        if event.cell and isinstance(duration, (int, float)) and event.status == "ok":
+            self._durations[event.cell] = duration

@@ -1,0 +1,202 @@
+"""One cell against a server that is up: prompts, warm-up, load, checks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from bench_runner import checks
+from bench_runner.cells import traffic
+from bench_runner.client.verdict import judge
+from bench_runner.errors import ServerError
+from bench_runner.files import sha256_of
+from bench_runner.journal import Reason
+from bench_runner.load import Load, Script
+from bench_runner.metrics import Measured, Metrics, metrics
+from bench_runner.records import REQUEST_TEXT_LIMIT, Check, RequestCounts, RequestRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bench_runner.cells import Cell, Traffic
+    from bench_runner.load import Outcome, Progress
+    from bench_runner.plan import Plan
+    from bench_runner.prompts import PromptMaker
+    from bench_runner.server.lifecycle import Server
+
+WARM_UP_OUTPUT_TOKENS = 16
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    status: str
+    reasons: list[Reason]
+    checks: list[Check]
+    counts: RequestCounts
+    metrics: Metrics | None
+    records: list[RequestRecord]
+    evidence: dict[str, Any] | None = None
+
+
+async def measure(
+    plan: Plan,
+    cell: Cell,
+    server: Server,
+    prompts: PromptMaker,
+    *,
+    on_phase: Callable[[str, Progress | None], None],
+) -> Result:
+    """Never raises for what the server does; a cell always gets a status."""
+    sent = traffic(plan, cell.workload, cell.point)
+    on_phase("warm_up", None)
+    before = await server.show()
+    if before.identity != server.identity:
+        raise ServerError("server_replaced", f"another server process runs: {before.sentence}")
+    try:
+        scripts = await asyncio.to_thread(_scripts, cell, sent, prompts)
+        await _warm_up(cell, sent, server, prompts)
+    except ServerError as exc:
+        died = await server.has_died(patient=True)
+        evidence = await server.evidence() if died else None
+        return failure(
+            "crashed" if died else "failed",
+            [Reason("server_crashed" if died else exc.code, f"before the first request: {exc.detail}")],
+            planned=sent.requests,
+            evidence=evidence,
+        )
+
+    load = Load(sent, scripts, server, plan.limits)
+    on_phase("measuring", load.progress)
+    clocks = _clocks()
+    outcomes = await load.run()
+    step_s = _clocks() - clocks
+
+    broken = any(outcome.fault for outcome in outcomes)
+    died = load.server_died or await server.has_died(patient=broken)
+    records = _records(outcomes, server)
+    failed = sum(1 for outcome in outcomes if outcome.fault)
+    counts = RequestCounts(planned=sent.requests, ok=len(outcomes) - failed, failed=failed)
+    after = await server.show()
+    verdict = checks.verdict(
+        outcomes,
+        checks.Observed(
+            before=before.identity,
+            after=after.identity if after.is_up else None,
+            clock_step_s=step_s,
+        ),
+        planned=sent.requests,
+        tolerance=plan.tolerance.failed_requests,
+    )
+    if died:
+        reasons = [Reason("server_crashed", after.sentence), *_without(verdict.reasons, "server_replaced")]
+        return Result(
+            status="crashed",
+            reasons=reasons,
+            checks=verdict.checks,
+            counts=counts,
+            metrics=None,
+            records=records,
+            evidence=await server.evidence(),
+        )
+    measured = [
+        Measured(stream=outcome.stream, speculation=server.engine.speculation(outcome.stream))
+        for outcome in outcomes
+        if outcome.stream and not outcome.fault
+    ]
+    return Result(
+        status=verdict.status,
+        reasons=verdict.reasons,
+        checks=verdict.checks,
+        counts=counts,
+        metrics=metrics(measured) if verdict.status == "ok" else None,
+        records=records,
+    )
+
+
+def failure(
+    status: str, reasons: list[Reason], *, planned: int = 0, evidence: dict[str, Any] | None = None
+) -> Result:
+    """A cell without a single request sent: all that were planned failed."""
+    return Result(
+        status=status,
+        reasons=reasons,
+        checks=[],
+        counts=RequestCounts(planned=planned, ok=0, failed=planned),
+        metrics=None,
+        records=[],
+        evidence=evidence,
+    )
+
+
+def _scripts(cell: Cell, sent: Traffic, prompts: PromptMaker) -> list[Script]:
+    """The same texts for each configuration, to compare answers by; no two of a cell begin alike."""
+    purpose = f"{cell.workload}/{cell.point}/{cell.repeat}"
+    return [
+        Script(
+            first=prompts.prompt(f"{purpose}/{number}", sent.first_prompt_tokens),
+            turns=[
+                prompts.prompt(f"{purpose}/{number}/{turn}", sent.turn_tokens)
+                for turn in range(1, sent.turns)
+            ],
+        )
+        for number in range(sent.conversations)
+    ]
+
+
+async def _warm_up(cell: Cell, sent: Traffic, server: Server, prompts: PromptMaker) -> None:
+    """One request of the cell's own shape, not counted: what a server does only once is done then."""
+    purpose = f"warm-up/{cell.workload}/{cell.point}/{cell.repeat}"
+    prompt = await asyncio.to_thread(prompts.prompt, purpose, sent.first_prompt_tokens)
+    output_tokens = min(sent.output_tokens, WARM_UP_OUTPUT_TOKENS)
+    stream = await server.generate(prompt, output_tokens)
+    fault = judge(stream, prompt_tokens=sent.first_prompt_tokens, output_tokens=output_tokens)
+    if fault:
+        raise ServerError(f"warm_up_{fault.code}", f"warm-up: {fault.detail}")
+
+
+def _clocks() -> float:
+    """How far the wall clock is ahead of the monotonic one; a change is a step of the wall clock."""
+    return time.time() - time.monotonic()
+
+
+def _without(reasons: Sequence[Reason], code: str) -> list[Reason]:
+    return [reason for reason in reasons if reason.code != code]
+
+
+def _records(outcomes: Sequence[Outcome], server: Server) -> list[RequestRecord]:
+    sent_ns = [outcome.stream.sent_ns for outcome in outcomes if outcome.stream]
+    zero_ns = min(sent_ns, default=0)
+    return [_record(outcome, zero_ns, server) for outcome in outcomes]
+
+
+def _record(outcome: Outcome, zero_ns: int, server: Server) -> RequestRecord:
+    stream, fault = outcome.stream, outcome.fault
+
+    def since_ms(at_ns: int) -> float:
+        return round((at_ns - zero_ns) / 1e6, 3)
+
+    usage = stream.usage if stream else None
+    spoken = server.engine.speculation(stream) if stream else None
+    return RequestRecord(
+        index=outcome.index,
+        conversation=outcome.conversation,
+        turn=outcome.turn,
+        ok=fault is None,
+        why=fault.code if fault else None,
+        detail=fault.detail[:REQUEST_TEXT_LIMIT] if fault else None,
+        sent_ms=since_ms(stream.sent_ns) if stream else None,
+        first_ms=since_ms(stream.chunks_ns[0]) if stream and stream.chunks_ns else None,
+        last_ms=since_ms(stream.chunks_ns[-1]) if stream and stream.chunks_ns else None,
+        end_ms=since_ms(stream.end_ns) if stream else None,
+        chunks=len(stream.chunks_ns) if stream else None,
+        prompt_tokens=usage.prompt_tokens if usage else None,
+        completion_tokens=usage.completion_tokens if usage else None,
+        cached_tokens=usage.cached_tokens if usage else None,
+        finish_reason=stream.finish_reason if stream else None,
+        verify_steps=spoken.verify_steps if spoken else None,
+        draft_tokens=spoken.draft_tokens if spoken else None,
+        accepted_drafts=spoken.accepted_drafts if spoken else None,
+        text_sha256=sha256_of(stream.text.encode())[:16] if stream and stream.text else None,
+    )

@@ -1,0 +1,142 @@
+"""Numbers of a cell from its requests. README.md of the role has the definitions; only ok requests count."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench_runner.client.stream import Stream
+
+# The smallest sample a percentile is given for: below it, it would be the maximum under another name.
+_MIN_SAMPLE = {50: 1, 90: 10, 99: 100}
+_MS = 1e6
+# The share of chunks that may share a read with the one before: more, and the gaps' median moves.
+MAX_TOGETHER = 0.05
+
+
+class Distribution(Struct, frozen=True, kw_only=True):
+    n: int
+    mean: float
+    min: float
+    max: float
+    p50: float
+    p90: float | None
+    p99: float | None
+
+
+class Speculation(Struct, frozen=True, kw_only=True):
+    """What the engine says of one request. `verify_steps`: decoding steps after the prompt's own."""
+
+    verify_steps: int
+    draft_tokens: int | None
+    accepted_drafts: int | None
+
+
+class Metrics(Struct, frozen=True, kw_only=True):
+    ttft_ms: Distribution | None
+    tpot_ms: Distribution | None
+    chunk_gap_ms: Distribution | None
+    e2e_ms: Distribution | None
+    output_tps: float
+    output_tps_per_user: float
+    prompt_tokens: int
+    completion_tokens: int
+    wall_s: float
+    accept_length: float | None
+    verify_steps: int | None
+    draft_tokens: int | None
+    accepted_drafts: int | None
+    cached_tokens: int | None
+
+
+class Measured(Struct, frozen=True, kw_only=True):
+    """One ok request: its stream and what the engine said of speculation (None: not given)."""
+
+    stream: Stream
+    speculation: Speculation | None
+
+
+def distribution(values: Sequence[float]) -> Distribution | None:
+    if not values:
+        return None
+    ordered = sorted(values)
+    return Distribution(
+        n=len(ordered),
+        mean=sum(ordered) / len(ordered),
+        min=ordered[0],
+        max=ordered[-1],
+        p50=_percentile(ordered, 50) or ordered[0],
+        p90=_percentile(ordered, 90),
+        p99=_percentile(ordered, 99),
+    )
+
+
+def metrics(measured: Sequence[Measured]) -> Metrics:
+    """Of at least one request; each has usage and text, or it wouldn't be ok."""
+    streams = [one.stream for one in measured]
+    completions = [stream.usage.completion_tokens for stream in streams if stream.usage]
+    started_ns = min(stream.sent_ns for stream in streams)
+    ended_ns = max(stream.chunks_ns[-1] for stream in streams)
+    wall_s = (ended_ns - started_ns) / 1e9
+    said = [one.speculation for one in measured]
+    steps = _sum_if_all(
+        [one.verify_steps if one else None for one in said]
+    )  # None: not said of every request
+    e2e_ns = [stream.chunks_ns[-1] - stream.sent_ns for stream in streams]
+    return Metrics(
+        ttft_ms=distribution([(s.chunks_ns[0] - s.sent_ns) / _MS for s in streams]),
+        tpot_ms=_tpot_ms(streams, completions),
+        chunk_gap_ms=_chunk_gap_ms(streams),
+        e2e_ms=distribution([ns / _MS for ns in e2e_ns]),
+        output_tps=sum(completions) / wall_s,
+        output_tps_per_user=sum(n / (ns / 1e9) for n, ns in zip(completions, e2e_ns)) / len(completions),
+        prompt_tokens=sum(stream.usage.prompt_tokens for stream in streams if stream.usage),
+        completion_tokens=sum(completions),
+        wall_s=wall_s,
+        accept_length=sum(completions) / steps if steps else None,
+        verify_steps=steps,
+        draft_tokens=_sum_if_all([one.draft_tokens if one else None for one in said]),
+        accepted_drafts=_sum_if_all([one.accepted_drafts if one else None for one in said]),
+        cached_tokens=_sum_if_all([s.usage.cached_tokens if s.usage else None for s in streams]),
+    )
+
+
+def run_together(streams: Sequence[Stream]) -> tuple[int, int]:
+    """How many chunks came in one read with the chunk before them, and how many chunks there were."""
+    chunks = sum(len(stream.chunks_ns) for stream in streams)
+    return chunks - sum(len(set(stream.chunks_ns)) for stream in streams), chunks
+
+
+def _tpot_ms(streams: Sequence[Stream], completions: Sequence[int]) -> Distribution | None:
+    """Not given when an answer of several tokens came in one piece: their times can't be seen here."""
+    spans = [(s.chunks_ns[-1] - s.chunks_ns[0], n - 1) for s, n in zip(streams, completions) if n > 1]
+    if any(span_ns == 0 for span_ns, _ in spans):
+        return None
+    return distribution([span_ns / _MS / steps for span_ns, steps in spans])
+
+
+def _chunk_gap_ms(streams: Sequence[Stream]) -> Distribution | None:
+    """Not given when too many chunks came in one read: their gaps are the reads', not the server's."""
+    together, chunks = run_together(streams)
+    if together > chunks * MAX_TOGETHER:
+        return None
+    return distribution([(b - a) / _MS for s in streams for a, b in zip(s.chunks_ns, s.chunks_ns[1:])])
+
+
+def _sum_if_all(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _percentile(ordered: Sequence[float], percent: int) -> float | None:
+    """By linear interpolation between the two nearest ranks (numpy's default)."""
+    if len(ordered) < _MIN_SAMPLE[percent]:
+        return None
+    place = (len(ordered) - 1) * percent / 100
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)

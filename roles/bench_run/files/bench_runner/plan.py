@@ -1,0 +1,105 @@
+"""The plan's shape: what a campaign measures, as it stands in plan.yml."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field
+
+NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9_-]*$"  # no dot: it separates the parts of a cell's name
+
+Count = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0)]
+Name = Annotated[str, Meta(pattern=NAME_PATTERN, max_length=60)]
+Points = Annotated[list[Count], Meta(min_length=1)]
+
+PLAN_VERSION = 1
+
+
+class Code(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Fixed output lengths from a short prompt; a point is a number of output tokens."""
+
+    points: Points
+    requests: Count = 2
+    concurrency: Count = 1
+    prompt_tokens: Count = 48
+
+
+class Context(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A short answer to a long prompt; a point is a number of prompt tokens."""
+
+    points: Points
+    output_tokens: Count = 16
+    requests: Count = 2
+    concurrency: Count = 1
+
+
+class Concurrency(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A closed loop: a client sends again when its request has ended; a point is a number of clients."""
+
+    points: Points
+    prompt_tokens: Count = 64
+    output_tokens: Count = 32
+    requests_per_client: Count = 2
+
+
+class Agentic(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Conversations whose prompt grows by each answer and each turn; a point is a number of turns."""
+
+    points: Points
+    first_prompt_tokens: Count = 64
+    turn_tokens: Count = 24
+    output_tokens: Count = 24
+    conversations: Count = 1
+
+
+class Workloads(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    code: Code | None = None
+    context: Context | None = None
+    concurrency: Concurrency | None = None
+    agentic: Agentic | None = None
+
+
+class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """When waiting ends: for a server to be ready, for a whole cell, for the next byte of a stream."""
+
+    server_ready_s: Seconds = 1800
+    cell_s: Seconds = 1800
+    stall_s: Seconds = 120
+
+
+class Tolerance(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    failed_requests: Annotated[int, Meta(ge=0)] = 0
+
+
+class Canary(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The generation each started server must do right before it is measured."""
+
+    output_tokens: Annotated[int, Meta(ge=32)] = 32
+    floor_tps: Annotated[float, Meta(ge=0)] = 1.0
+
+
+class Quirk(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A known fault: the cells it covers are skipped with its name. All scopes that are given must match."""
+
+    name: Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$", max_length=60)]
+    reason: Annotated[str, Meta(min_length=1)]
+    configurations: list[Name] = field(default_factory=list)
+    flags: dict[str, Any] = field(default_factory=dict)
+    engine_builds: list[str] = field(default_factory=list)  # a quirk ends with the builds it was seen on
+    gpu_models: list[str] = field(default_factory=list)
+
+
+class Plan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    schema_version: Literal[1]
+    name: Name
+    baseline: Name
+    configurations: Annotated[list[Name], Meta(min_length=1)]
+    workloads: Workloads
+    repeats: Count = 1
+    seed: Annotated[int, Meta(ge=0)] = 1
+    limits: Limits = field(default_factory=Limits)
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    attempts: Count = 2
+    canary: Canary = field(default_factory=Canary)
+    quirks: list[Quirk] = field(default_factory=list)

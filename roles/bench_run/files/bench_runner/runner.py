@@ -1,0 +1,214 @@
+"""A campaign from its first cell to its last: one configuration's server after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bench_runner.cells import traffic, why_not_fitting
+from bench_runner.errors import BenchError, BusyError, ServerError
+from bench_runner.journal import Reason
+from bench_runner.measure import failure, measure
+from bench_runner.prompts import PromptMaker
+from bench_runner.recorder import Recorder, Stopwatch
+from bench_runner.server.lifecycle import Server, stop_unit
+
+if TYPE_CHECKING:
+    from bench_runner.decide import Task
+    from bench_runner.live import Live
+    from bench_runner.load import Progress
+    from bench_runner.prepared import Prepared
+    from bench_runner.server.control import Control
+
+
+class Runner:
+    def __init__(
+        self,
+        prepared: Prepared,
+        tasks: list[Task],
+        *,
+        control: Control,
+        recorder: Recorder,
+        live: Live,
+    ) -> None:
+        self.plan = prepared.plan
+        self.deployments = prepared.deployments
+        self.tasks = tasks
+        self.control = control
+        self.recorder = recorder
+        self.live = live
+        self._texts: dict[tuple[str, int], str] = {}  # shared: configurations get the same prompts
+
+    async def run(self) -> None:
+        """Measure what is to be measured. Raises for what no other configuration could get past."""
+        self.recorder.close_interrupted([task for task in self.tasks if task.decision.action == "run"])
+        for task in self.tasks:
+            if task.decision.action == "skip" and not task.decision.recorded:
+                self.recorder.skipped(task, task.decision.reasons)
+        self.live.changed()
+        self.live.write()
+        to_run = [task for task in self.tasks if task.decision.action == "run"]
+        if not to_run:
+            return
+        await self._require_clean_node()
+        ticking = asyncio.ensure_future(self.live.tick())
+        try:
+            for configuration in self.plan.configurations:
+                waiting = [task for task in to_run if task.cell.configuration == configuration]
+                if waiting:
+                    await self._run_configuration(configuration, waiting)
+        finally:
+            ticking.cancel()
+            await asyncio.gather(ticking, return_exceptions=True)
+
+    async def _require_clean_node(self) -> None:
+        """No server may run beside the measured one. Our own, left by a killed runner, is stopped."""
+        for name, deployment in self.deployments.items():
+            state = await self.control.show(name)
+            if not state.is_up:
+                continue
+            if not self.recorder.history.left_running(name, self.recorder.journal.boot_id):
+                raise BusyError(
+                    f"{deployment.unit} is running and this campaign did not start it; it would disturb "
+                    f"every measurement. Stop it first: systemctl stop {deployment.unit}"
+                )
+            await stop_unit(self.control, name)
+            self.recorder.event("server_stopped", configuration=name, detail={"left_by": "an earlier run"})
+
+    async def _run_configuration(self, configuration: str, waiting: list[Task]) -> None:
+        first = waiting[0]
+        server: Server | None = None
+        self.live.phase(first, "server_starting")
+        try:
+            server = Server(self.deployments[configuration], self.control, self.plan)
+            await server.require_free_port()
+            await self._start(server, first)
+            await self._measure_all(server, waiting)
+        except ServerError as exc:
+            await self._lost(server, waiting, exc)
+        finally:
+            if server is not None:
+                self.live.phase(first, "server_stopping")
+                watch = Stopwatch()
+                await server.stop()
+                self.recorder.event(
+                    "server_stopped", configuration=configuration, detail={"seconds": round(watch.seconds, 3)}
+                )
+
+    async def _start(self, server: Server, first: Task) -> None:
+        configuration = server.deployment.configuration
+        self.recorder.event("server_starting", configuration=configuration)
+        watch = Stopwatch()
+        await server.start()
+        loaded_s = watch.seconds
+        self.live.phase(first, "canary")
+        speed = await server.canary(self._prompts(server))
+        self.recorder.event(
+            "server_ready",
+            configuration=configuration,
+            detail={
+                "seconds": round(loaded_s, 3),
+                "canary_tps": round(speed, 3),
+                "identity": msgspec.to_builtins(server.identity),
+                "served": msgspec.to_builtins(server.engine.served),
+            },
+        )
+
+    async def _measure_all(self, server: Server, waiting: list[Task]) -> None:
+        """Cells in order. `waiting` shrinks as they get their status, so that a caller knows what is left."""
+        while waiting:
+            task = waiting[0]
+            unfit = why_not_fitting(self.plan, task.cell, server.engine.served.context_tokens)
+            if unfit:
+                self.recorder.skipped(task, [Reason("does_not_fit_served", f"the server says: {unfit}")])
+                waiting.pop(0)
+                continue
+            crashed = await self._measure_one(server, task)
+            waiting.pop(0)
+            self.live.cell_done()
+            if crashed:
+                self._crashed(server, task, waiting)
+                return
+
+    async def _measure_one(self, server: Server, task: Task) -> bool:
+        """Whether the server died of it."""
+        watch = Stopwatch()
+        started_at = self.recorder.started(task)
+        self.live.changed()
+
+        def on_phase(phase: str, progress: Progress | None) -> None:
+            self.live.phase(task, phase, progress)
+
+        try:
+            result = await measure(self.plan, task.cell, server, self._prompts(server), on_phase=on_phase)
+        except asyncio.CancelledError:
+            reason = Reason("stopped", "the runner was told to stop (SIGTERM)")
+            planned = traffic(self.plan, task.cell.workload, task.cell.point).requests
+            result = failure("interrupted", [reason], planned=planned)
+            self.recorder.ended(task, result, started_at=started_at, duration_s=watch.seconds)
+            raise
+        except ServerError as exc:
+            result = failure("crashed", [Reason(exc.code, exc.detail)], evidence=await server.evidence())
+        self.recorder.ended(
+            task, result, started_at=started_at, duration_s=watch.seconds, observed=_observed(server)
+        )
+        return result.status == "crashed"
+
+    async def _lost(self, server: Server | None, waiting: list[Task], exc: ServerError) -> None:
+        """The server could not be measured at all: the first cell carries the failure, the others wait."""
+        task = waiting.pop(0)
+        watch = Stopwatch()
+        started_at = self.recorder.started(task)
+        evidence = await server.evidence() if server and exc.crashed else None
+        status = "crashed" if exc.crashed else "failed"
+        result = failure(status, [Reason(exc.code, exc.detail)], evidence=evidence)
+        self.recorder.ended(task, result, started_at=started_at, duration_s=watch.seconds)
+        self.live.cell_done()
+        if exc.crashed and server:
+            self._crashed(server, task, waiting, signature=(evidence or {}).get("signature"))
+        else:
+            self._skip_waiting(
+                waiting, exc.code, f"{task.cell.title}: {exc.detail}", blocked_by=task.cell.name
+            )
+
+    def _crashed(
+        self, server: Server, task: Task, waiting: list[Task], *, signature: str | None = None
+    ) -> None:
+        configuration = server.deployment.configuration
+        self.recorder.event("server_crashed", configuration=configuration, detail={"in": task.cell.name})
+        how = f" ({signature})" if signature else ""
+        self._skip_waiting(
+            waiting, "server_crashed", f"the server died in {task.cell.title}{how}", blocked_by=task.cell.name
+        )
+
+    def _skip_waiting(self, waiting: list[Task], code: str, detail: str, *, blocked_by: str) -> None:
+        for task in waiting:
+            self.recorder.skipped(task, [Reason(code, detail)], blocked_by=blocked_by)
+        waiting.clear()
+        self.live.changed()
+
+    def _prompts(self, server: Server) -> PromptMaker:
+        return PromptMaker(self.plan.seed, server.engine.tokens, kept=self._texts)
+
+
+def _observed(server: Server) -> dict[str, Any]:
+    """What only the running server could tell; recorded with the cell."""
+    served = msgspec.to_builtins(server.engine.served)
+    return {
+        "served": served,
+        "server_identity": msgspec.to_builtins(server.identity),
+        "receive_stamps": "read_monotonic",
+    }
+
+
+def state_after(exc: BaseException | None) -> tuple[str, str | None]:
+    """The status file's state, and its message where it isn't the summary."""
+    if exc is None:
+        return "finished", None
+    if isinstance(exc, asyncio.CancelledError):
+        return "stopped", None
+    if isinstance(exc, BenchError):
+        return "failed", str(exc)
+    return "failed", f"{type(exc).__name__}: {exc}"
