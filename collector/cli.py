@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from collector.errors import CollectorError, NoResultsError
+from collector.formats import plural
 from collector.layout import Layout
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def _pull(arguments: argparse.Namespace, layout: Layout) -> int:
         _say_findings(node)
     incomplete = [node.node for node in nodes if not node.complete]
     if incomplete:
-        _say(f"incomplete: {', '.join(incomplete)}; complete: {len(nodes) - len(incomplete)} of {len(nodes)} nodes")
+        complete = f"{len(nodes) - len(incomplete)} of {plural(len(nodes), 'node')}"
+        _say(f"incomplete: {', '.join(incomplete)}; complete: {complete}")
     return EXIT_PARTIAL if incomplete else EXIT_OK
 
 
@@ -125,13 +127,15 @@ def _merge(_arguments: argparse.Namespace, layout: Layout) -> int:
 
 
 def _tables(arguments: argparse.Namespace, layout: Layout) -> int:
-    from collector.publish import write_tables  # noqa: PLC0415 - each command loads what it needs
+    from collector.headline import headline_chapter  # noqa: PLC0415 - each command loads what it needs
+    from collector.publish import write_tables  # noqa: PLC0415 - as above
     from collector.sections import sections  # noqa: PLC0415 - as above
-    from collector.tables import chapters  # noqa: PLC0415 - as above
+    from collector.tables import Points, chapters  # noqa: PLC0415 - as above
 
     with layout.locked():
         merged = _read(layout)
-        content = [(section, chapters(section)) for section in sections(merged)]
+        drawn = [Points(section) for section in sections(merged)]
+        content = [(points.section, [headline_chapter(points), *chapters(points)]) for points in drawn]
         written = write_tables(layout, merged, content)
     if not arguments.quiet:
         from rich.console import Console  # noqa: PLC0415 - as above

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collector.records import Workload
+
 
 def figure(value: float) -> str:
     """About four digits: 0.8123, 26.31, 182.9, 1554."""
@@ -67,3 +72,9 @@ WORKLOAD_TITLES = {
     "concurrency": "Concurrency",
     "agentic": "Agentic",
 }
+
+
+def point_title(workload: Workload, value: int) -> str:
+    """1,024 output tokens; 1 client."""
+    words = POINT_WORDS[workload]
+    return f"{value:,} {words.removesuffix('s') if value == 1 else words}"

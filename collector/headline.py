@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pandas as pd
 
-from collector.formats import POINT_WORDS, WORKLOAD_TITLES, figure, one_line, speedup
+from collector.formats import WORKLOAD_TITLES, figure, one_line, point_title, speedup
 from collector.table import Chapter, Shown, Table
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class Headline:
     top_point: int
     top_file: str
     runs: int
+    faster_where_ran: str
+    """Another configuration that is faster on the fewer points it has, in words."""
 
     @property
     def title(self) -> str:
@@ -56,7 +58,7 @@ class Headline:
 
     @property
     def top(self) -> str:
-        return f"{figure(self.top_tps)} tok/s at {self.top_point:,} {POINT_WORDS[self.workload]}"
+        return f"{figure(self.top_tps)} tok/s at {point_title(self.workload, self.top_point)}"
 
 
 def headlines(points: Points) -> tuple[Headline, ...]:
@@ -77,7 +79,7 @@ def headline_chapter(points: Points) -> Chapter:
             Shown(line.configuration, "best", file=line.top_file),
             Shown(line.verdict),
             Shown(line.top),
-            Shown(line.basis, "note"),
+            Shown(f"{line.basis}; {line.faster_where_ran}" if line.faster_where_ran else line.basis, "note"),
         )
         for line in lines
     )
@@ -128,6 +130,7 @@ def _headline(points: Points, workload: Workload, node: str) -> Headline | None:
     top = winner.sort_values("output_tps", ascending=False, kind="stable").iloc[0]
     is_baseline = name in points.section.baselines
     mean_log = cast("float", best["mean_log"])
+    points_planned = int(here["point"].nunique())
     return Headline(
         workload=workload,
         node=node,
@@ -135,9 +138,20 @@ def _headline(points: Points, workload: Workload, node: str) -> Headline | None:
         is_baseline=is_baseline,
         speedup=None if pd.isna(mean_log) else math.exp(mean_log),
         points_ok=int(best["points_ok"]),
-        points_planned=int(here["point"].nunique()),
+        points_planned=points_planned,
         top_tps=float(top["output_tps"]),
         top_point=int(top["point"]),
         top_file=str(top["file"]),
         runs=int(winner["n"].max()),
+        faster_where_ran=_faster_where_ran(ranking, points_planned),
     )
+
+
+def _faster_where_ran(ranking: pd.DataFrame, planned: int) -> str:
+    """Say so when the winner owes its place to the crashes of a faster one."""
+    faster = ranking[ranking["mean_log"] > ranking["mean_log"].iloc[0]]
+    if faster.empty:
+        return ""
+    first = faster.sort_values("mean_log", ascending=False, kind="stable").iloc[0]
+    ratio = speedup(math.exp(cast("float", first["mean_log"])))
+    return f"{one_line(str(first['configuration']))} has {ratio} on {int(first['points_ok'])} of {planned}"

@@ -69,6 +69,18 @@ DIRECT_COLUMNS = (
     "duration_s",
     "content_hash",
 )
+# Every subject there can be a file of.
+CHAPTERS = frozenset(
+    {
+        "summary",
+        "throughput",
+        "latency",
+        "accept-length",
+        "context-curve",
+        "concurrency-curve",
+        "agentic-curve",
+    }
+)
 FILE_COLUMNS = ("verdict", "reason", "file", "size_bytes", "sha256")
 
 
@@ -137,6 +149,10 @@ def write_tables(
         columns = list(parts[0][1].frame.columns)
         write_whole(table, to_csv(columns, lines))
         written += [markdown, table]
+    for name in CHAPTERS - set(by_name):
+        # Of an earlier plan: a table that stays would look like one of these results.
+        (layout.tables / f"{name}.md").unlink(missing_ok=True)
+        (layout.tables / f"{name}.csv").unlink(missing_ok=True)
     return written
 
 

@@ -24,11 +24,13 @@ class Section:
     campaign: str
     environment: Environment | None
     coverages: tuple[Coverage, ...]
+    alone: bool = True
+    """Whether no other environment has results, so that its name needs no saying."""
 
     @property
     def title(self) -> str:
         nodes = ", ".join(self.nodes)
-        suffix = f", environment {self.environment.name}" if self.environment else ""
+        suffix = f", environment {self.environment.name}" if self.environment and not self.alone else ""
         return f"{self.campaign} on {nodes}{suffix}"
 
     @property
@@ -86,7 +88,7 @@ def _section(merged: Merged, name: str, environment: Environment | None) -> Sect
         for campaign in merged.campaigns
         if campaign.name == name and _belongs(merged, campaign, wanted)
     )
-    return Section(name, environment, coverages)
+    return Section(name, environment, coverages, alone=len(merged.environments) <= 1)
 
 
 def _belongs(merged: Merged, campaign: Campaign, environment: str | None) -> bool:

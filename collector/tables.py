@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pandas as pd
 
-from collector.formats import POINT_WORDS, WORKLOAD_TITLES, figure, speedup
+from collector.formats import POINT_WORDS, WORKLOAD_TITLES, figure, point_title, speedup
 from collector.frames import points_frame
 from collector.table import Chapter, Shown, Table
 
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 NOT_GIVEN = "not given"
 LATENCY = (
     ("TTFT p50", "ttft_ms_p50"),
-    ("p90", "ttft_ms_p90"),
-    ("p99", "ttft_ms_p99"),
+    ("TTFT p90", "ttft_ms_p90"),
+    ("TTFT p99", "ttft_ms_p99"),
     ("TPOT p50", "tpot_ms_p50"),
-    ("p90", "tpot_ms_p90"),
-    ("p99", "tpot_ms_p99"),
+    ("TPOT p90", "tpot_ms_p90"),
+    ("TPOT p99", "tpot_ms_p99"),
     ("chunk gap p99", "chunk_gap_ms_p99"),
     ("end to end p50", "e2e_ms_p50"),
 )
@@ -99,10 +100,9 @@ class Points:
         ]
 
 
-def chapters(section: Section) -> tuple[Chapter, ...]:
+def chapters(points: Points) -> tuple[Chapter, ...]:
     """Every table of a section, in reading order."""
-    points = Points(section)
-    workloads = section.workloads
+    workloads = points.section.workloads
     found = [throughput(points), latency(points), accept_length(points)]
     if "context" in workloads:
         found.append(context_curve(points))
@@ -128,8 +128,8 @@ def throughput(points: Points) -> Chapter:
             Table(
                 f"throughput-{workload}",
                 f"{WORKLOAD_TITLES[workload]}: output tokens per second",
-                _mean_note(points, "In brackets: speed-up against the baseline."),
-                ("configuration", *(f"{value:,} {POINT_WORDS[workload]}" for value in values)),
+                _mean_note(points, "The second figure is the speed-up against the baseline."),
+                ("configuration", *(point_title(workload, value) for value in values)),
                 1,
                 tuple(rows),
             )
@@ -146,7 +146,7 @@ def latency(points: Points) -> Chapter:
             workload,
             key=f"latency-{workload}",
             title=f"{WORKLOAD_TITLES[workload]}: latency in ms",
-            note="A percentile that its sample is too small for is not given.",
+            note="Percentiles over repeats are means of theirs.",
             columns=LATENCY,
         )
         for workload in points.section.workloads
@@ -171,7 +171,7 @@ def accept_length(points: Points) -> Chapter:
                 f"accept-length-{workload}",
                 f"{WORKLOAD_TITLES[workload]}: accept length in tokens per verify step",
                 "An engine that does not speculate, or does not say, gives none.",
-                ("configuration", *(f"{value:,} {POINT_WORDS[workload]}" for value in values)),
+                ("configuration", *(point_title(workload, value) for value in values)),
                 1,
                 tuple(rows),
             )
@@ -229,13 +229,18 @@ def _by_point(  # noqa: PLR0913 - a table is this much
     note: str,
     columns: tuple[tuple[str, str], ...],
 ) -> Table:
+    given = points.frame[points.frame["workload"] == workload].notna().any()
+    shown = tuple((name, column) for name, column in columns if given[column]) or columns
+    missing = [name for name, column in columns if (name, column) not in shown]
+    if missing:
+        note = f"{note} Given nowhere, so left out: {', '.join(missing)}.".strip()
     return Table(
         key,
         title,
         _mean_note(points, note),
-        ("configuration", POINT_WORDS[workload], *(name for name, _column in columns)),
+        ("configuration", POINT_WORDS[workload], *(name for name, _column in shown)),
         2,
-        tuple(_point_rows(points, workload, columns)),
+        tuple(_point_rows(points, workload, shown)),
     )
 
 
@@ -249,7 +254,15 @@ def _point_rows(
                 points.shown(row, workload, column, with_speedup=column == "output_tps")
                 for _, column in columns
             ]
-            yield (points.label(node, name), Shown(f"{value:,}", "label"), *figures)
+            yield (points.label(node, name), Shown(f"{value:,}", "label"), *_said_once(figures))
+
+
+def _said_once(figures: list[Shown]) -> list[Shown]:
+    """A row without figures gives its reason once; its other places only say what happened."""
+    first = figures[0]
+    if first.kind != "hole":
+        return figures
+    return [first, *(replace(shown, text=shown.status) for shown in figures[1:])]
 
 
 def _marked(points: Points, row: Row, workload: Workload) -> Shown:
@@ -259,7 +272,7 @@ def _marked(points: Points, row: Row, workload: Workload) -> Shown:
     if several and shown.kind == "value":
         best = points.best(workload, row.point)
         if points.value(row, workload, "output_tps") >= best:
-            return Shown(shown.text, "best", shown.sub, shown.file, shown.detail, shown.status)
+            return replace(shown, kind="best")
     return shown
 
 

@@ -37,7 +37,10 @@ def _rich(table: Table) -> RichTable:
     drawn = RichTable(title=Text(table.title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD)
     for index, column in enumerate(table.columns):
         drawn.add_column(
-            Text(one_line(column)), justify="left" if index < table.labels else "right", overflow="fold"
+            Text(one_line(column)),
+            justify="left" if index < table.labels else "right",
+            overflow="fold",
+            no_wrap=index == 0,
         )
     for row in table.rows:
         drawn.add_row(*(_text(shown) for shown in row))

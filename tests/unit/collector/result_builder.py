@@ -6,12 +6,14 @@ import copy
 import hashlib
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import yaml
 import zstandard
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 UNITS = {
     "code": "output_tokens",
@@ -75,7 +77,7 @@ def metrics(
     speculative = configuration != "tp1-auto"
     steps = round(tokens / 2.4) if speculative else None
     return {
-        "ttft_ms": distribution(requests, min(40.0 + point / 16, per_request_ms / 2)),
+        "ttft_ms": distribution(requests, min((40.0 + point / 16) * (1 + 8 / user_tps), per_request_ms / 2)),
         "tpot_ms": distribution(requests, 1000 / user_tps),
         "chunk_gap_ms": distribution(max(1, tokens - requests), 1000 / user_tps),
         "e2e_ms": distribution(requests, per_request_ms),
