@@ -107,10 +107,6 @@ def _host_disk(host: Host, fleet: Fleet) -> None:
     for folder in ("srv/base", "srv/disks", "var/lib/lab", "etc/pve", "var/lib/lxc"):
         (disk / folder).mkdir(parents=True, exist_ok=True)
     (_pve_folder(host.name) / "lxc").mkdir(parents=True, exist_ok=True)
-    root = disk / "var/lib/pve-cluster/tree"
-    for name, target in (("local", f"nodes/{host.name}"), ("lxc", f"nodes/{host.name}/lxc")):
-        if not (root / name).is_symlink():
-            (root / name).symlink_to(target)
 
 
 def _pve_folder(host: str) -> Path:
