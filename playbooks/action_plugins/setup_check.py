@@ -11,6 +11,7 @@ DOCUMENTATION = """
       results_dir: {description: Where results are kept., type: path, required: true}
 """
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from ansible.plugins.action import ActionBase
 _PROJECT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(_PROJECT / "playbooks"), str(_PROJECT / "roles/bench_run/files")]
 
+from bench_runner.errors import PlanError
+from bench_runner.plan_check import check_plan
 from setup_check.folder import folder_problem
 from setup_check.inventory import inventory_problems
 from setup_check.names import name_problems
-from setup_check.plan import plan_problems
 
 # Variables of a node that name what is measured; playbooks hand them to the roles.
 NAMED = ("plan", "configurations", "engines", "models")
@@ -67,7 +69,15 @@ class ActionModule(ActionBase):
             if missing:
                 problems[f"node {node}: not set: {', '.join(missing)} (they belong in group_vars)"] = None
                 continue
-            plan, configurations, engines, models = (hostvars[node][name] for name in NAMED)
-            for problem in name_problems(plan, configurations, engines, models) + plan_problems(plan):
-                problems[problem] = None
+            # Ansible's values carry tags that a strict reader takes for another type; JSON has none.
+            plan, configurations, engines, models = json.loads(
+                json.dumps([hostvars[node][name] for name in NAMED])
+            )
+            try:
+                planned = check_plan(plan, known_configurations=set(configurations)).configurations
+            except PlanError as exc:
+                found = exc.problems
+            else:
+                found = name_problems(planned, configurations, engines, models)
+            problems.update(dict.fromkeys(found))
         return list(problems)

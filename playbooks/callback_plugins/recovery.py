@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 # Without a terminal a progress line is repeated at most this often, so that a log stays readable.
 QUIET_PROGRESS_S = 10.0
+# The stage that only looks at what the operator wrote: its failure message is the whole story.
+REFUSING_STAGE = "Validate"
 COLORS = {"failed": C.COLOR_ERROR, "changed": C.COLOR_CHANGED}
 
 
@@ -157,6 +159,9 @@ class CallbackModule(CallbackBase):
         bad = sorted({*stats.failures, *stats.dark})
         outcome = "failed" if bad else "checked" if context.CLIARGS.get("check") else "ok"
         rows = self._timeline.rows(time.monotonic())
+        if bad and self._stage == REFUSING_STAGE:
+            self._say("\nRefused: no machine was touched.", C.COLOR_HIGHLIGHT)
+            return
         lines = closing_lines(self._record, rows)
         self._say("\nSummary", C.COLOR_HIGHLIGHT)
         self._say("\n".join(f"  {line}" for line in lines))
@@ -168,7 +173,10 @@ class CallbackModule(CallbackBase):
 
     def _take(self, result: CallbackTaskResult) -> None:
         """Keep what a result says about the run: progress, time waited, the record, the node's line."""
-        self._handle_warnings_and_exception(result)
+        self._handle_warnings(result.result)
+        if self._display.verbosity > 0:
+            # The traceback says again, at length, what the message has said.
+            self._handle_exception(result.result)
         node = self._node(result)
         for item in result.result.get("results", []) if result.task.loop else [result.result]:
             if not isinstance(item, dict):

@@ -8,7 +8,7 @@ Named = dict[str, dict[str, Any]]
 
 
 def planned_configurations(configurations: Named, plan: dict[str, Any]) -> Named:
-    """The configurations that a plan measures, in the plan's order: `{{ configurations | planned(plan) }}`."""
+    """Return the configurations that a plan measures, in the plan's order."""
     return {name: configurations[name] for name in plan["configurations"]}
 
 

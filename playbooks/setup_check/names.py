@@ -1,4 +1,4 @@
-"""Problems of the names that a plan, its configurations, engines and models call each other by."""
+"""Problems of the names that configurations call engines and models by."""
 
 from __future__ import annotations
 
@@ -7,30 +7,17 @@ from typing import TYPE_CHECKING, Any
 from setup_check.inventory import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
 Named = dict[str, dict[str, Any]]
 
 
-def name_problems(plan: Mapping[str, Any], configurations: Named, engines: Named, models: Named) -> list[str]:
-    """Each reference to something that is not there, with the nearest name that is."""
-    planned = [str(name) for name in plan.get("configurations") or []]
-    problems = [
-        f"plan: configuration {name!r} is unknown{nearest(name, configurations)}"
-        for name in planned
-        if name not in configurations
-    ]
-    baseline = plan.get("baseline")
-    if baseline is not None and baseline not in planned:
-        problems.append(
-            f"plan: the baseline {baseline!r} is not one of its configurations: {', '.join(planned)}"
-        )
+def name_problems(planned: Sequence[str], configurations: Named, engines: Named, models: Named) -> list[str]:
+    """Each engine and model that is called and not there, with the nearest name that is."""
+    problems = []
     for name in planned:
-        configuration = configurations.get(name)
-        if configuration is None:
-            continue
         for key, known in (("engine", engines), ("model", models), ("draft_model", models)):
-            value = configuration.get(key)
+            value = configurations[name].get(key)
             if value is None and key == "draft_model":
                 continue
             if value not in known:
