@@ -1,4 +1,5 @@
-"""gpu_probe_host: the module, after the question whether its host is there at all. Waits for it within a limit."""
+"""gpu_probe_host: the module, after the question whether its host is there. Waits for it within a limit."""
+# ruff: noqa: INP001 - Ansible loads plugins by path, not as a package
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ from ansible.plugins.action import ActionBase
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# On the controller a role's module_utils are not importable by themselves.
+# A role's module_utils can't be imported on the controller by themselves: the path comes before the import.
 _FOLDER = str(Path(__file__).resolve().parents[1] / "module_utils")
 if _FOLDER not in ansible.module_utils.__path__:
     ansible.module_utils.__path__.append(_FOLDER)
 
-from ansible.module_utils.gpu_probe.calls import call_over_link
-from ansible.module_utils.gpu_probe.link import container_state, is_young
+from ansible.module_utils.gpu_probe.calls import call_over_link  # noqa: E402
+from ansible.module_utils.gpu_probe.link import container_state, is_young  # noqa: E402
 
 
 class ActionModule(ActionBase):

@@ -1,4 +1,5 @@
-"""gpu_probe_node: the module, but a node that can't be reached is an answer. Waits for its sshd within a limit."""
+"""gpu_probe_node: the module, but a node out of reach is an answer. Waits for its sshd within a limit."""
+# ruff: noqa: INP001 - Ansible loads plugins by path, not as a package
 
 from __future__ import annotations
 
@@ -8,12 +9,12 @@ from typing import Any
 import ansible.module_utils
 from ansible.plugins.action import ActionBase
 
-# On the controller a role's module_utils are not importable by themselves.
+# A role's module_utils can't be imported on the controller by themselves: the path comes before the import.
 _FOLDER = str(Path(__file__).resolve().parents[1] / "module_utils")
 if _FOLDER not in ansible.module_utils.__path__:
     ansible.module_utils.__path__.append(_FOLDER)
 
-from ansible.module_utils.gpu_probe.calls import call_over_link
+from ansible.module_utils.gpu_probe.calls import call_over_link  # noqa: E402
 
 
 class ActionModule(ActionBase):

@@ -1,4 +1,5 @@
-"""gpu_probe_verdict: on the controller, from evidence to the diagnosis, an operator's line, and recovery.json."""
+"""gpu_probe_verdict: on the controller, from evidence to diagnosis, operator's line, and recovery.json."""
+# ruff: noqa: INP001 - Ansible loads plugins by path, not as a package
 
 from __future__ import annotations
 
@@ -12,17 +13,17 @@ import ansible.module_utils
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-# On the controller roles' module_utils are not importable by themselves; the reading of a container's file is pve_lxc's.
+# On the controller roles' module_utils are not importable by themselves. pve_lxc reads container files.
 _ROLES = Path(__file__).resolve().parents[2]
 for _folder in (str(_ROLES / role / "module_utils") for role in ("gpu_probe", "pve_lxc")):
     if _folder not in ansible.module_utils.__path__:
         ansible.module_utils.__path__.append(_folder)
 
-from ansible.module_utils.gpu_probe.changes import what_changed
-from ansible.module_utils.gpu_probe.diagnose import diagnose
-from ansible.module_utils.gpu_probe.evidence import mapping
-from ansible.module_utils.gpu_probe.link import describe
-from ansible.module_utils.gpu_probe.report import recovery_entry, summary
+from ansible.module_utils.gpu_probe.changes import what_changed  # noqa: E402
+from ansible.module_utils.gpu_probe.diagnose import diagnose  # noqa: E402
+from ansible.module_utils.gpu_probe.evidence import mapping  # noqa: E402
+from ansible.module_utils.gpu_probe.link import describe  # noqa: E402
+from ansible.module_utils.gpu_probe.report import recovery_entry, summary  # noqa: E402
 
 ARGUMENTS = {
     "host": {"type": "str", "required": True},
@@ -107,6 +108,6 @@ def save(diagnosis: dict[str, Any], folder: Path) -> None:
         partial.replace(target)
     except OSError as exc:
         raise AnsibleActionFail(
-            f"{target} on the controller can't be written ({exc.strerror}). Choose another gpu_probe_save_to, or free "
-            f"that folder."
+            f"{target} on the controller can't be written ({exc.strerror}). "
+            f"Choose another gpu_probe_save_to, or free that folder."
         ) from exc

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: everything that a GPU diagnosis wants to know from a Proxmox VE host, in one read-only call."""
+"""Ansible module: what a GPU diagnosis wants to know from a Proxmox VE host, in one read-only call."""
 
 from __future__ import annotations
 

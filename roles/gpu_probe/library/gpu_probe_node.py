@@ -7,8 +7,8 @@ DOCUMENTATION = r"""
 module: gpu_probe_node
 short_description: gather a node's evidence about its GPUs, libraries and memory
 description:
-  - Opens each device node, asks libcuda (cuInit, count, one small allocation per GPU) and libnvidia-ml in child
-    processes with a time limit, and reads limits, C(/dev/shm) and id map. Changes nothing.
+  - Opens each device node, asks libcuda (cuInit, count, one small allocation per GPU) and libnvidia-ml in
+    child processes with a time limit, and reads limits, C(/dev/shm) and id map. Changes nothing.
   - A driver that hangs is killed, or left behind when it can't be; the play goes on either way.
 options:
   gpus:

@@ -5,13 +5,16 @@ Pure; runs on the controller.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .case import Case, driver_of
-from .container import Container, Place
 from .evidence import number, text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .container import Container, Place
 
 FINE = "fine"
 UNKNOWN = "unknown"

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
-from ansible.plugins.action import ActionBase
 
 from .link import WAITABLE, WORDS, classify
+
+if TYPE_CHECKING:
+    from ansible.plugins.action import ActionBase
 
 PAUSE_S = 1.0
 # What a module's own failure can say about the link; its other words are about something else.
@@ -28,8 +30,8 @@ def call_over_link(
 ) -> dict[str, Any]:
     """One attempt, for a task with `until: result.finished`.
 
-    `link` is "up" with `evidence`, or the word for what is wrong with `message`. Not finished means that it may
-    still come up: the link is waitable, or `still_waiting(evidence)` has a reason, and the limit isn't reached.
+    `link` is "up" with `evidence`, or the word for what is wrong with `message`. Not finished:
+    it may still come up (the link is waitable, or `still_waiting(evidence)` has a reason), and there is time.
     """
     now = time.monotonic()
     started = _waiting_since(action, task_vars) or now
@@ -51,7 +53,7 @@ def call_over_link(
 
 
 def _waiting_since(action: ActionBase, task_vars: Mapping[str, Any]) -> float | None:
-    """When the first attempt of this `until` loop began: each attempt is a new plugin, the last result is at hand."""
+    """When this `until` loop began: each attempt is a new plugin, but the last result is at hand."""
     register = action._task.register  # noqa: SLF001 - how Ansible gives a plugin its task
     previous = task_vars.get(register) if register else None
     if isinstance(previous, Mapping) and previous.get("finished") is False:

@@ -1,4 +1,4 @@
-"""One node to diagnose: the evidence, the container's file, and what was asked for, in the words of the causes.
+"""One node to diagnose: evidence, container file and what was asked for, in the words of the causes.
 
 Pure; runs on the controller.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .container import Container, read_container
 from .evidence import dig, items, mapping, number, records, text, truth
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 GPU_NODE = re.compile(r"/dev/nvidia(\d+)")
 # 195 is registered under the first of these that the driver's version uses.
@@ -118,7 +120,7 @@ class Case:
 
     @functools.cached_property
     def wanted_gpu_paths(self) -> list[str]:
-        """The GPU nodes that this node should have: those that its file names, filled up to the number asked for."""
+        """The GPU nodes it should have: those that its file names, filled up to the number asked for."""
         named = set()
         for path in self.container.named_paths() if self.container else ():
             match = GPU_NODE.fullmatch(path)

@@ -5,11 +5,13 @@ Pure; runs on the controller.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .case import Case
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .case import Case
 
 REPAIRABLE = "repairable"
 NEEDS_PERSON = "needs_person"
@@ -59,7 +61,7 @@ CUDA_RESULTS = frozenset(
 )
 
 
-def cause(
+def cause(  # noqa: PLR0913 - the columns of the table, by name
     name: str,
     *,
     group: str,

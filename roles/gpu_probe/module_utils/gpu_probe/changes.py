@@ -78,6 +78,11 @@ def _modes(diagnosis: Diagnosis) -> dict[str, Any] | None:
     return found or None
 
 
+def _limit(diagnosis: Diagnosis) -> int | None:
+    vmid = str(dig(diagnosis, "vmid"))
+    return number(mapping(diagnosis, "host_evidence", "containers", vmid), "live", "memory_max_bytes")
+
+
 _FIELDS: tuple[tuple[str, Callable[[Diagnosis], Any]], ...] = (
     ("boot", lambda one: text(one, "host_evidence", "boot_id")),
     ("kernel", lambda one: text(one, "host_evidence", "kernel")),
@@ -91,10 +96,5 @@ _FIELDS: tuple[tuple[str, Callable[[Diagnosis], Any]], ...] = (
     ("cpuset", _cpuset),
     ("host's free memory (GiB)", _free_gib),
     ("container's file", _config),
-    ("container's memory limit", lambda one: _limit(one)),
+    ("container's memory limit", _limit),
 )
-
-
-def _limit(diagnosis: Diagnosis) -> int | None:
-    vmid = str(dig(diagnosis, "vmid"))
-    return number(mapping(diagnosis, "host_evidence", "containers", vmid), "live", "memory_max_bytes")

@@ -12,7 +12,7 @@ from ansible.module_utils.pve_lxc.conf import Config, Entry, parse
 from ansible.module_utils.pve_lxc.rules import ALLOW, Grants, Rule, likely_major, parse_rule
 from ansible.module_utils.pve_lxc.settings import DeviceValue
 
-V1_PREFIX = "lxc.cgroup."
+V1_ALLOW = "lxc.cgroup.devices.allow"
 MIB = 1 << 20
 _DEVICE_KEY = re.compile(r"dev\d+")
 _ALLOW_LOOSELY = re.compile(r"lxc\s*\.\s*cgroup2?\s*\.\s*devices\s*\.\s*allow\s*[:=]?\s*(.*)", re.IGNORECASE)
@@ -125,9 +125,8 @@ class Container:
                     found.append(Place("refused", entry.line_no, entry.value))
                 elif rule is not None and rule.major == major and not rule.opens:
                     found.append(Place("narrow", entry.line_no, entry.value))
-            elif entry.key.startswith(V1_PREFIX) and entry.key.endswith("devices.allow"):
-                if meant_major(entry.value) == major:
-                    found.append(Place("v1", entry.line_no, entry.value))
+            elif entry.key == V1_ALLOW and meant_major(entry.value) == major:
+                found.append(Place("v1", entry.line_no, entry.value))
         for line in self.config.ignored:
             value = _ALLOW_LOOSELY.search(line.text)
             if value and meant_major(value.group(1)) == major:

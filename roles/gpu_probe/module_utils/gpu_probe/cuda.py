@@ -1,4 +1,4 @@
-"""What libcuda says: cuInit, device count, driver version, one small allocation per GPU. By ctypes, in a child.
+"""What libcuda says: cuInit, count, version, one small allocation per GPU. By ctypes, in a child.
 
 Runs in nodes: standard library and Python 3.9 only.
 """
@@ -10,7 +10,8 @@ import os
 import re
 import threading
 import uuid
-from typing import Any, Callable, Optional
+from pathlib import Path
+from typing import Any, Callable
 
 LIBRARY = "libcuda.so.1"
 ALLOCATION_BYTES = 1 << 20
@@ -23,7 +24,7 @@ class Library:
     def __init__(self, name: str) -> None:
         self._library = ctypes.CDLL(name)
 
-    def call(self, function: str, *arguments: Any) -> Optional[int]:  # noqa: ANN401 - what C takes
+    def call(self, function: str, *arguments: Any) -> int | None:  # noqa: ANN401 - what C takes
         try:
             symbol = getattr(self._library, function)
         except AttributeError:
@@ -34,11 +35,11 @@ class Library:
 def library_file(name: str) -> dict[str, Any]:
     """Where a library that is loaded now really lies, and the driver version in that name."""
     stem = name.split(".so", 1)[0] + ".so"
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+    with Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as maps:
         for line in maps:
             path = line.split(maxsplit=5)[5].strip() if line.count("/") else ""
-            if os.path.basename(path).startswith(stem):
-                real = os.path.realpath(path)
+            if Path(path).name.startswith(stem):
+                real = str(Path(path).resolve())
                 version = VERSION_IN_NAME.search(real)
                 return {"path": path, "realpath": real, "version": version.group(1) if version else None}
     return {"path": name, "realpath": None, "version": None}

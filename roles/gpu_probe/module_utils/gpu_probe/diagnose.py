@@ -5,13 +5,15 @@ Pure; runs on the controller.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from . import causes  # noqa: F401 - fills the table
 from .case import Case
-from .cause import LADDER, NEEDS_PERSON, NOTE, REPAIRABLE, TABLE, Cause, Finding
+from .cause import LADDER, NEEDS_PERSON, NOTE, REPAIRABLE, Cause, Finding
+from .causes import TABLE
 from .evidence import mapping, number, records, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 SCHEMA = "recover-and-bench/diagnosis"
 SCHEMA_VERSION = 1

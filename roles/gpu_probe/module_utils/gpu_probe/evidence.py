@@ -1,4 +1,4 @@
-"""Evidence as it came in: any field may be missing or of another type, and then it is `unseen`, never a crash.
+"""Evidence as it came in: a field may be missing or of another type; then it is `unseen`, never a crash.
 
 Pure; runs on the controller.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def dig(tree: Any, *path: str) -> Any:  # noqa: ANN401 - the point is that the type is not known
-    """The value at a path of keys, or None as soon as something on the way isn't a mapping that has the key."""
+    """The value at a path of keys, or None as soon as something on the way lacks the key."""
     for key in path:
         if not isinstance(tree, Mapping):
             return None

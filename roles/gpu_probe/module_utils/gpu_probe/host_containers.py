@@ -5,24 +5,25 @@ Runs on hosts: standard library and Python 3.9 only.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
-import os
 import re
 import time
-from typing import Any, Optional
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .bundle import node_program
-from .reading import Reader
+
+if TYPE_CHECKING:
+    from .reading import Reader
 
 NO_SUCH_CONTAINER = re.compile(r"does not exist")
 
 
-def container_facts(
+def container_facts(  # noqa: PLR0913 - where things are, by name
     reader: Reader, vmid: int, *, conf_dir: str, pct: str, ha_file: str, cgroup_root: str
 ) -> dict[str, Any]:
-    path = os.path.join(conf_dir, f"{vmid}.conf")
+    path = f"{conf_dir}/{vmid}.conf"
     facts: dict[str, Any] = {"vmid": vmid, "config_path": path}
     raw = read_config(reader, path)
     facts["config_exists"] = raw is not None
@@ -36,12 +37,12 @@ def container_facts(
     return facts
 
 
-def read_config(reader: Reader, path: str) -> Optional[bytes]:
+def read_config(reader: Reader, path: str) -> bytes | None:
     """Pmxcfs may answer ENOENT for an instant while a file is renamed over: look twice."""
     for wait_s in (0.0, 0.1, 0.3):
         time.sleep(wait_s)
         try:
-            with open(path, "rb") as stream:
+            with Path(path).open("rb") as stream:
                 return stream.read(1 << 20)
         except FileNotFoundError:
             continue
@@ -53,8 +54,7 @@ def read_config(reader: Reader, path: str) -> Optional[bytes]:
 
 def on_other_hosts(vmid: int, conf_dir: str) -> list[str]:
     """Cluster members that own this container: /etc/pve/nodes/<name>/lxc/<vmid>.conf."""
-    root = os.path.join(os.path.dirname(conf_dir.rstrip("/")), "nodes")
-    return sorted(path.split(os.sep)[-3] for path in glob.glob(f"{root}/*/lxc/{vmid}.conf"))
+    return sorted(path.parts[-3] for path in Path(conf_dir).parent.glob(f"nodes/*/lxc/{vmid}.conf"))
 
 
 def container_status(reader: Reader, vmid: int, pct: str) -> dict[str, Any]:
@@ -76,9 +76,9 @@ def container_status(reader: Reader, vmid: int, pct: str) -> dict[str, Any]:
     return status
 
 
-def ha_managed(reader: Reader, vmid: int, ha_file: str) -> Optional[bool]:
+def ha_managed(reader: Reader, vmid: int, ha_file: str) -> bool | None:
     """Whether the HA manager has the last word about this container's state."""
-    if not os.path.isdir(os.path.dirname(ha_file)):
+    if not Path(ha_file).parent.is_dir():
         return False
     text = reader.text(ha_file, optional=True)
     return bool(text and re.search(rf"^ct:\s*{vmid}\s*$", text, re.MULTILINE))
@@ -87,14 +87,14 @@ def ha_managed(reader: Reader, vmid: int, ha_file: str) -> Optional[bool]:
 def live_limits(reader: Reader, vmid: int, cgroup_root: str) -> dict[str, Any]:
     """The limits in force now, which may differ from the file's."""
     for name in (f"lxc/{vmid}", f"lxc.payload.{vmid}"):
-        folder = os.path.join(cgroup_root, name)
-        if not os.path.isdir(folder):
+        folder = f"{cgroup_root}/{name}"
+        if not Path(folder).is_dir():
             continue
-        cpus = reader.text(os.path.join(folder, "cpuset.cpus.effective"), optional=True)
+        cpus = reader.text(f"{folder}/cpuset.cpus.effective", optional=True)
         return {
             "cgroup": folder,
-            "memory_max_bytes": reader.number(os.path.join(folder, "memory.max"), optional=True),
-            "memory_bytes": reader.number(os.path.join(folder, "memory.current"), optional=True),
+            "memory_max_bytes": reader.number(f"{folder}/memory.max", optional=True),
+            "memory_bytes": reader.number(f"{folder}/memory.current", optional=True),
             "cpuset": cpus.strip() if cpus else None,
         }
     return {}
@@ -119,7 +119,7 @@ def start_log(reader: Reader, vmid: int) -> list[str]:
     return [line[:300] for line in answer["stdout"].splitlines()]
 
 
-def guests_still_starting(reader: Reader) -> Optional[bool]:
+def guests_still_starting(reader: Reader) -> bool | None:
     """Whether the host is still going through its onboot containers."""
     answer = reader.command(["systemctl", "show", "-P", "ActiveState", "pve-guests.service"])
     state = answer["stdout"].strip()
@@ -128,7 +128,7 @@ def guests_still_starting(reader: Reader) -> Optional[bool]:
 
 def probe_through_host(
     reader: Reader, vmid: int, *, pct: str, asked: dict[str, Any], limit_s: float
-) -> Optional[dict[str, Any]]:
+) -> dict[str, Any] | None:
     """The node's evidence through `pct exec`; None when that does not work either."""
     answer = reader.command(
         [pct, "exec", str(vmid), "--", "python3", "-"], stdin=node_program(asked), limit_s=limit_s

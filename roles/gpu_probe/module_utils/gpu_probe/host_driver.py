@@ -9,16 +9,17 @@ import json
 import os
 import re
 import shutil
-from typing import Any, Optional
+from pathlib import Path
+from typing import Any
 
-from .reading import Reader, describe_node, gpu_node_paths, module_version
+from .reading import Reader, describe_node, errno_name, gpu_node_paths, module_version
 
 MODULES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nouveau", "vfio_pci")
 MODULE_FILE = re.compile(r"^nvidia\.ko(\.(xz|gz|zst))?$")
 DEVICE_IN_CONFIG = re.compile(r"/dev/[A-Za-z0-9_./-]+")
 
 
-def proc_devices(reader: Reader, path: str) -> Optional[list[list[Any]]]:
+def proc_devices(reader: Reader, path: str) -> list[list[Any]] | None:
     """The character majors of the running kernel as [major, name]; None where they can't be read."""
     text = reader.text(path)
     if text is None:
@@ -28,7 +29,7 @@ def proc_devices(reader: Reader, path: str) -> Optional[list[list[Any]]]:
         if line.startswith("Block devices"):
             break
         words = line.split(None, 1)
-        if len(words) == 2 and words[0].isdigit():
+        if len(words) > 1 and words[0].isdigit():
             found.append([int(words[0]), words[1].strip()])
     return found
 
@@ -52,12 +53,12 @@ def device_nodes(reader: Reader, config_texts: list[str], dev: str) -> list[dict
 
 def driver_facts(reader: Reader, *, proc_driver: str, sys_module: str, modules_root: str) -> dict[str, Any]:
     """Versions of what is loaded and of what lies on disk for this kernel."""
-    text = reader.text(os.path.join(proc_driver, "version"), optional=True)
+    text = reader.text(f"{proc_driver}/version", optional=True)
     kernel = os.uname().release
     return {
-        "version": module_version(reader, os.path.join(proc_driver, "version")),
+        "version": module_version(reader, f"{proc_driver}/version"),
         "open_modules": "Open Kernel Module" in text if text else None,
-        "gpus": driver_gpus(reader, os.path.join(proc_driver, "gpus")),
+        "gpus": driver_gpus(reader, f"{proc_driver}/gpus"),
         "modules": loaded_modules(reader, sys_module),
         "module_file": module_file(reader, modules_root, kernel),
         "built_for": built_for(reader, modules_root),
@@ -72,9 +73,7 @@ def driver_gpus(reader: Reader, folder: str) -> list[dict[str, Any]]:
     found = []
     for name in reader.names(folder, optional=True):
         gpu: dict[str, Any] = {}
-        for line in (
-            reader.text(os.path.join(folder, name, "information"), optional=True) or ""
-        ).splitlines():
+        for line in (reader.text(f"{folder}/{name}/information", optional=True) or "").splitlines():
             label, _, value = line.partition(":")
             if label in keys and value.strip():
                 gpu[keys[label]] = value.strip()
@@ -85,36 +84,35 @@ def driver_gpus(reader: Reader, folder: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda gpu: gpu.get("minor", 0))
 
 
-def loaded_modules(reader: Reader, sys_module: str) -> dict[str, dict[str, Optional[str]]]:
+def loaded_modules(reader: Reader, sys_module: str) -> dict[str, dict[str, str | None]]:
     """Name → version and srcversion of each GPU-related module that is loaded."""
     present = set(reader.names(sys_module))
     found = {}
     for name in MODULES:
         if name in present:
-            folder = os.path.join(sys_module, name)
             facts = {
-                key: reader.text(os.path.join(folder, key), optional=True)
+                key: reader.text(f"{sys_module}/{name}/{key}", optional=True)
                 for key in ("version", "srcversion")
             }
             found[name] = {key: text.strip() if text else None for key, text in facts.items()}
     return found
 
 
-def module_file(reader: Reader, modules_root: str, kernel: str) -> Optional[dict[str, Optional[str]]]:
+def module_file(reader: Reader, modules_root: str, kernel: str) -> dict[str, str | None] | None:
     """The nvidia module on disk for one kernel; {} when there is none, None when that can't be known."""
-    root = os.path.join(modules_root, kernel)
-    if not os.path.isdir(root):
-        reader.missed(root, "no module folder for the running kernel")
+    root = Path(modules_root, kernel)
+    if not root.is_dir():
+        reader.missed(str(root), "no module folder for the running kernel")
         return None
     for folder, _folders, files in os.walk(root):
         for name in files:
             if MODULE_FILE.match(name):
-                path = os.path.join(folder, name)
+                path = f"{folder}/{name}"
                 return {"path": path, "version": _file_version(reader, path)}
     return {}
 
 
-def _file_version(reader: Reader, path: str) -> Optional[str]:
+def _file_version(reader: Reader, path: str) -> str | None:
     modinfo = shutil.which("modinfo", path="/usr/sbin:/sbin:/usr/bin:/bin")
     if modinfo is None:
         return None
@@ -127,7 +125,7 @@ def built_for(reader: Reader, modules_root: str) -> list[str]:
     found = []
     for kernel in reader.names(modules_root, optional=True):
         for place in ("updates/dkms", "updates", "extra", "kernel/drivers/video", "kernel/nvidia"):
-            names = reader.names(os.path.join(modules_root, kernel, place), optional=True)
+            names = reader.names(f"{modules_root}/{kernel}/{place}", optional=True)
             if any(MODULE_FILE.match(name) for name in names):
                 found.append(kernel)
                 break
@@ -145,15 +143,14 @@ def dkms_status(reader: Reader) -> list[str]:
     return [line.strip() for line in answer["stdout"].splitlines() if "nvidia" in line]
 
 
-def secure_boot(reader: Reader, folder: str = "/sys/firmware/efi/efivars") -> Optional[bool]:
+def secure_boot(reader: Reader, folder: str = "/sys/firmware/efi/efivars") -> bool | None:
     """True or false by the EFI variable; False where the machine did not boot by EFI."""
-    if not os.path.isdir("/sys/firmware/efi"):
+    if not Path(folder).parent.is_dir():
         return False
     for name in reader.names(folder):
         if name.startswith("SecureBoot-"):
             try:
-                with open(os.path.join(folder, name), "rb") as stream:
-                    return stream.read(5)[-1:] == b"\x01"
+                return Path(folder, name).read_bytes()[-1:] == b"\x01"
             except OSError as exc:
-                reader.missed(os.path.join(folder, name), str(exc.strerror))
+                reader.missed(f"{folder}/{name}", errno_name(exc.errno))
     return None

@@ -6,9 +6,10 @@ Runs on hosts: standard library and Python 3.9 only. The reading of a line is pu
 from __future__ import annotations
 
 import re
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any
 
-from .reading import Reader
+if TYPE_CHECKING:
+    from .reading import Reader
 
 MOST_LINES = 60
 XID = re.compile(r"NVRM: (?:GPU at PCI:.*)?Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?:, (.*))?")
@@ -17,7 +18,8 @@ KINDS = (
     (
         "gsp",
         re.compile(
-            r"NVRM:.*(GSP.*(fail|timeout|firmware|error)|RmInitAdapter failed)|gsp_.*\.bin.*fail", re.IGNORECASE
+            r"NVRM:.*(GSP.*(fail|timeout|firmware|error)|RmInitAdapter failed)|gsp_.*\.bin.*fail",
+            re.IGNORECASE,
         ),
     ),
     (
@@ -29,8 +31,9 @@ KINDS = (
     (
         "refused",
         re.compile(
-            r"Loading of (unsigned )?module is (rejected|restricted)|Lockdown:.*unsigned module|Key was rejected by"
-            r" service|PKCS#7 signature not signed with a trusted key|Loading of unsigned module",
+            r"Loading of (unsigned )?module is (rejected|restricted)|Loading of unsigned module"
+            r"|Lockdown:.*unsigned module|Key was rejected by service"
+            r"|PKCS#7 signature not signed with a trusted key",
             re.IGNORECASE,
         ),
     ),
@@ -41,7 +44,7 @@ KINDS = (
 )
 
 
-def kernel_log(reader: Reader) -> Optional[dict[str, Any]]:
+def kernel_log(reader: Reader) -> dict[str, Any] | None:
     """The lines that matter, newest last; None where the log can't be read."""
     for argv in (["journalctl", "-k", "-b", "-o", "short-monotonic", "--no-pager", "-q"], ["dmesg"]):
         answer = reader.command(argv)
@@ -74,7 +77,7 @@ def interesting(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def read_line(line: str) -> Optional[dict[str, Any]]:
+def read_line(line: str) -> dict[str, Any] | None:
     xid = XID.search(line)
     text = line.strip()[:300]
     if xid:

@@ -5,23 +5,25 @@ Runs on hosts: standard library and Python 3.9 only.
 
 from __future__ import annotations
 
-import os
-from typing import Any, Optional
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from .reading import Reader
+if TYPE_CHECKING:
+    from .reading import Reader
 
 NVIDIA = "0x10de"
 DISPLAY_CLASS = "0x03"
+UNKNOWN_WIDTH = 255
 
 
-def gpu_inventory(reader: Reader, root: str) -> Optional[list[dict[str, Any]]]:
+def gpu_inventory(reader: Reader, root: str) -> list[dict[str, Any]] | None:
     """Every NVIDIA display device; None where PCI can't be seen at all."""
-    if not os.path.isdir(root):
+    if not Path(root).is_dir():
         reader.missed(root, "no such folder")
         return None
     found = []
     for address in reader.names(root):
-        folder = os.path.join(root, address)
+        folder = f"{root}/{address}"
         if _word(reader, folder, "vendor") != NVIDIA:
             continue
         if not (_word(reader, folder, "class") or "").startswith(DISPLAY_CLASS):
@@ -31,14 +33,14 @@ def gpu_inventory(reader: Reader, root: str) -> Optional[list[dict[str, Any]]]:
 
 
 def _gpu(reader: Reader, address: str, folder: str) -> dict[str, Any]:
-    driver = os.path.join(folder, "driver")
+    driver = Path(folder, "driver")
     # Beside the GPU's own capability, the port above it: a x16 card in a x8 slot isn't degraded.
-    port = os.path.dirname(os.path.realpath(folder))
+    port = str(Path(folder).resolve().parent)
     gpu: dict[str, Any] = {
         "pci": address,
         "device": _word(reader, folder, "device"),
-        "driver": os.path.basename(os.path.realpath(driver)) if os.path.islink(driver) else None,
-        "numa_node": reader.number(os.path.join(folder, "numa_node"), optional=True),
+        "driver": driver.resolve().name if driver.is_symlink() else None,
+        "numa_node": reader.number(f"{folder}/numa_node", optional=True),
         "link": _link(reader, folder),
     }
     port_link = _link(reader, port)
@@ -56,18 +58,18 @@ def _link(reader: Reader, folder: str) -> dict[str, Any]:
     }
 
 
-def _word(reader: Reader, folder: str, name: str) -> Optional[str]:
-    text = reader.text(os.path.join(folder, name), optional=True)
+def _word(reader: Reader, folder: str, name: str) -> str | None:
+    text = reader.text(f"{folder}/{name}", optional=True)
     return text.strip() if text is not None else None
 
 
-def _width(reader: Reader, folder: str, name: str) -> Optional[int]:
+def _width(reader: Reader, folder: str, name: str) -> int | None:
     """0 and 255 are how the kernel says that it does not know."""
     text = _word(reader, folder, name)
-    return int(text) if text and text.isdigit() and 0 < int(text) < 255 else None
+    return int(text) if text and text.isdigit() and 0 < int(text) < UNKNOWN_WIDTH else None
 
 
-def _speed(reader: Reader, folder: str, name: str) -> Optional[float]:
+def _speed(reader: Reader, folder: str, name: str) -> float | None:
     """'16.0 GT/s PCIe' → 16.0; 'Unknown' → None."""
     words = (_word(reader, folder, name) or "").split()
     try:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Optional
+from pathlib import Path
+from typing import Any
 
 from .reading import Reader
 
@@ -16,24 +17,24 @@ UNIT = re.compile(r"/([^/]+\.(?:service|scope))(?:/|$)")
 MOST_PROCESSES = 64
 
 
-def gpu_processes(reader: Reader, proc: str = "/proc") -> Optional[list[dict[str, Any]]]:
+def gpu_processes(reader: Reader, proc: str = "/proc") -> list[dict[str, Any]] | None:
     """None without root, since then most processes' files can't be seen."""
     if os.geteuid() != 0:
         reader.missed("GPU processes", "not root")
         return None
     found = []
-    for pid in (name for name in os.listdir(proc) if name.isdigit()):
-        files = _gpu_files(os.path.join(proc, pid, "fd"))
+    for folder in Path(proc).iterdir():
+        files = _gpu_files(folder / "fd") if folder.name.isdigit() else []
         if files:
-            found.append(_process(os.path.join(proc, pid), int(pid), files))
+            found.append(_process(folder, files))
     return sorted(found, key=lambda process: process["pid"])[:MOST_PROCESSES]
 
 
-def _gpu_files(folder: str) -> list[str]:
+def _gpu_files(folder: Path) -> list[str]:
     files = set()
     try:
-        for name in os.listdir(folder):
-            target = os.readlink(os.path.join(folder, name))
+        for link in folder.iterdir():
+            target = str(link.readlink())
             if target.startswith("/dev/nvidia"):
                 files.add(target)
     except OSError:
@@ -41,18 +42,18 @@ def _gpu_files(folder: str) -> list[str]:
     return sorted(files)
 
 
-def _process(folder: str, pid: int, files: list[str]) -> dict[str, Any]:
+def _process(folder: Path, files: list[str]) -> dict[str, Any]:
     reader = Reader()
-    cgroup = reader.text(os.path.join(folder, "cgroup")) or ""
+    cgroup = reader.text(str(folder / "cgroup")) or ""
     container = CONTAINER.search(cgroup)
     unit = UNIT.findall(cgroup)
-    command = (reader.text(os.path.join(folder, "cmdline")) or "").replace("\0", " ").strip()
-    name = (reader.text(os.path.join(folder, "comm")) or "").strip()
+    command = (reader.text(str(folder / "cmdline")) or "").replace("\0", " ").strip()
+    name = (reader.text(str(folder / "comm")) or "").strip()
     return {
-        "pid": pid,
+        "pid": int(folder.name),
         "name": name,
         # Arguments may hold secrets: the program's name says enough.
-        "program": os.path.basename(command.split(" ", 1)[0]) if command else name,
+        "program": Path(command.split(" ", 1)[0]).name if command else name,
         "vmid": int(container.group(1)) if container else None,
         "unit": unit[-1] if unit else None,
         "files": files,

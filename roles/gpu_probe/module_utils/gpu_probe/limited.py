@@ -11,7 +11,7 @@ import os
 import select
 import signal
 import time
-from typing import Any, Callable, NoReturn, Optional
+from typing import Any, Callable, NoReturn
 
 Report = Callable[[str, Any], None]
 GRACE_S = 1.0
@@ -93,7 +93,7 @@ def _read_until(read_end: int, deadline: float) -> tuple[str, bool]:
         chunks.append(chunk)
 
 
-def _reap(pid: int, deadline: float) -> Optional[int]:
+def _reap(pid: int, deadline: float) -> int | None:
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done == pid:

@@ -6,10 +6,12 @@ Pure; runs on the controller.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .evidence import mapping, real, text, truth
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _WORDS = (
     ("name_unknown", r"Could not resolve hostname|Name or service not known|nodename nor servname"),
@@ -24,8 +26,7 @@ _WORDS = (
     ("refused", r"Connection refused"),
     (
         "closed",
-        r"kex_exchange_identification|banner exchange|Connection (closed|reset)|System is booting up|pam_nologin"
-        r"|Broken pipe|mux_client|Shared connection",
+        r"kex_exchange|banner exchange|Connection (closed|reset)|booting up|nologin|Broken pipe|mux_client",
     ),
     ("silent", r"timed? ?out|No route to host|Network is unreachable|Host is (down|unreachable)"),
     (

@@ -6,11 +6,14 @@ Runs in nodes: standard library and Python 3.9 only.
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Optional
+from pathlib import Path
+from typing import Any, Callable
 
 from .reading import Reader, describe_node, errno_name, gpu_node_paths, real_path
 
 NO_LIMIT = 1 << 60
+SSH_PORT = ":0016"
+LISTENING = "0A"
 WHOLE_ID_RANGE = 4294967295
 
 
@@ -30,12 +33,12 @@ def open_device_nodes(report: Callable[[str, Any], None], *, gpus: int, dev: str
     mounts = mount_options()
     for number, path in enumerate(paths):
         node = describe_node(path, dev)
-        options = mounts.get(path) or mounts.get(os.path.dirname(path)) or mounts.get("/dev")
+        options = mounts.get(path) or mounts.get(path.rpartition("/")[0]) or mounts.get("/dev")
         if options is not None:
             node["mount_options"] = options
         if node["type"] != "directory" and "/dri/" not in path:
             report(f"node_{number}", dict(node, open="not finished"))
-            node["open"] = try_open(real_path(path, dev))
+            node["open"] = try_open(str(real_path(path, dev)))
         report(f"node_{number}", node)
 
 
@@ -60,7 +63,7 @@ def mount_options(path: str = "/proc/self/mounts") -> dict[str, str]:
     found = {}
     for line in (reader.text(path) or "").splitlines():
         words = line.split()
-        if len(words) >= 4:
+        if len(words) > 3:  # noqa: PLR2004 - device, point, type, options
             found[words[1].replace("\\040", " ")] = words[3]
     return found
 
@@ -86,15 +89,16 @@ def memory_limit(
 ) -> dict[str, Any]:
     """The tightest memory.max from this process's group up to the root that the container sees."""
     group = _own_group(reader, cgroup)
-    tightest: Optional[int] = None
-    where: Optional[str] = None
-    folder = os.path.normpath(root + "/" + group)
-    while folder.startswith(root):
-        text = reader.text(os.path.join(folder, "memory.max"), optional=True)
+    tightest: int | None = None
+    where: str | None = None
+    folder = Path(root, group.lstrip("/"))
+    for level in (folder, *folder.parents):
+        if not level.is_relative_to(root):
+            break
+        text = reader.text(str(level / "memory.max"), optional=True)
         value = int(text) if text and text.strip().isdigit() else None
         if value is not None and value < NO_LIMIT and (tightest is None or value < tightest):
-            tightest, where = value, os.path.join(folder, "memory.max")
-        folder = os.path.dirname(folder)
+            tightest, where = value, str(level / "memory.max")
     return {"limit_bytes": tightest, "limit_path": where}
 
 
@@ -130,16 +134,14 @@ def number_ranges(numbers: list[int]) -> str:
 
 
 def network_facts(reader: Reader) -> dict[str, Any]:
-    """Own addresses, and whether something listens for ssh: from /proc, since the node may lack every tool."""
+    """Own addresses, and whether something listens for ssh: from /proc, since a node may lack every tool."""
     addresses = set()
     previous = ""
     for line in (reader.text("/proc/net/fib_trie", optional=True) or "").splitlines():
         if "/32 host LOCAL" in line and not previous.startswith("127."):
             addresses.add(previous)
         previous = line.replace("|--", "").strip()
-    listening = False
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in (reader.text(table, optional=True) or "").splitlines()[1:]:
-            words = line.split()
-            listening = listening or (len(words) > 3 and words[1].endswith(":0016") and words[3] == "0A")
+    tables = (reader.text(f"/proc/net/{name}", optional=True) or "" for name in ("tcp", "tcp6"))
+    rows = [line.split() for table in tables for line in table.splitlines()[1:]]
+    listening = any(row[1:2] and row[1].endswith(SSH_PORT) and row[3:4] == [LISTENING] for row in rows)
     return {"addresses": sorted(addresses), "sshd": listening}

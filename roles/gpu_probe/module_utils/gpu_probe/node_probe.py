@@ -1,4 +1,4 @@
-"""The whole look into a node: called by the module gpu_probe_node, or sent through `pct exec` (see bundle.py).
+"""The whole look into a node: by the module gpu_probe_node, or sent through `pct exec` (see bundle.py).
 
 Runs in nodes: standard library and Python 3.9 only.
 """

@@ -85,6 +85,15 @@ def _look_at_device(nvml: Library, index: int) -> dict[str, Any]:
             "free_bytes": memory.free,
             "used_bytes": memory.used,
         }
+    found.update(_modes(nvml, device))
+    processes = _processes(nvml, device)
+    if processes is not None:
+        found["processes"] = processes
+    return found
+
+
+def _modes(nvml: Library, device: ctypes.c_void_p) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for key, function in (("mig", "nvmlDeviceGetMigMode"), ("ecc", "nvmlDeviceGetEccMode")):
         now, next_boot = ctypes.c_uint(0), ctypes.c_uint(0)
         if nvml.call(function, device, ctypes.byref(now), ctypes.byref(next_boot)) == 0:
@@ -94,9 +103,6 @@ def _look_at_device(nvml: Library, index: int) -> dict[str, Any]:
         found["compute_mode"] = COMPUTE_MODES.get(mode.value, str(mode.value))
     if nvml.call("nvmlDeviceGetPersistenceMode", device, ctypes.byref(mode)) == 0:
         found["persistence"] = bool(mode.value)
-    processes = _processes(nvml, device)
-    if processes is not None:
-        found["processes"] = processes
     return found
 
 

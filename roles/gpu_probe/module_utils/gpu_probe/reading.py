@@ -9,7 +9,8 @@ import errno
 import os
 import stat
 import subprocess
-from typing import Any, Optional
+from pathlib import Path
+from typing import Any
 
 COMMAND_LIMIT_S = 8
 
@@ -25,17 +26,17 @@ class Reader:
         if entry not in self.unseen:
             self.unseen.append(entry)
 
-    def text(self, path: str, *, optional: bool = False, limit: int = 1 << 20) -> Optional[str]:
+    def text(self, path: str, *, optional: bool = False, limit: int = 1 << 20) -> str | None:
         """Return the file's text, or None. A missing `optional` file is an answer, not a blind spot."""
         try:
-            with open(path, "rb") as stream:
+            with Path(path).open("rb") as stream:
                 return stream.read(limit).decode("utf-8", "replace")
         except OSError as exc:
             if not (optional and exc.errno in (errno.ENOENT, errno.ENOTDIR)):
                 self.missed(path, errno_name(exc.errno))
             return None
 
-    def number(self, path: str, *, optional: bool = False) -> Optional[int]:
+    def number(self, path: str, *, optional: bool = False) -> int | None:
         text = self.text(path, optional=optional)
         try:
             return int(text.strip()) if text is not None else None
@@ -44,7 +45,7 @@ class Reader:
 
     def names(self, path: str, *, optional: bool = False) -> list[str]:
         try:
-            return sorted(os.listdir(path))
+            return sorted(entry.name for entry in Path(path).iterdir())
         except OSError as exc:
             if not (optional and exc.errno in (errno.ENOENT, errno.ENOTDIR)):
                 self.missed(path, errno_name(exc.errno))
@@ -78,7 +79,7 @@ class Reader:
         }
 
 
-def errno_name(number: Optional[int]) -> str:
+def errno_name(number: int | None) -> str:
     """EPERM for 1; the number itself where it has no name."""
     return errno.errorcode.get(number or 0, str(number))
 
@@ -89,7 +90,7 @@ def describe_node(path: str, dev: str = "/dev") -> dict[str, Any]:
     `dev` is where /dev really is, so that a test can have one of its own.
     """
     try:
-        found = os.stat(real_path(path, dev))
+        found = real_path(path, dev).stat()
     except OSError as exc:
         return {"path": path, "type": "missing", "error": errno_name(exc.errno)}
     mode = found.st_mode
@@ -119,15 +120,15 @@ def describe_node(path: str, dev: str = "/dev") -> dict[str, Any]:
     return node
 
 
-def real_path(path: str, dev: str) -> str:
-    return os.path.join(dev, os.path.relpath(path, "/dev"))
+def real_path(path: str, dev: str) -> Path:
+    return Path(dev) / Path(path).relative_to("/dev")
 
 
 def gpu_node_paths(reader: Reader, dev: str = "/dev") -> list[str]:
     """Every path below /dev that belongs to a GPU driver: nvidia*, nvidia-caps/*, dri/*."""
     paths = [f"/dev/{name}" for name in reader.names(dev) if name.startswith("nvidia")]
     for folder in ("nvidia-caps", "nvidia-caps-imex-channels", "dri"):
-        names = reader.names(os.path.join(dev, folder), optional=True)
+        names = reader.names(f"{dev}/{folder}", optional=True)
         paths += [f"/dev/{folder}/{name}" for name in names if name != "by-path"]
     return sorted(paths)
 
@@ -158,7 +159,7 @@ def identity_facts(reader: Reader) -> dict[str, Any]:
     }
 
 
-def module_version(reader: Reader, path: str = "/proc/driver/nvidia/version") -> Optional[str]:
+def module_version(reader: Reader, path: str = "/proc/driver/nvidia/version") -> str | None:
     """The loaded kernel module's version: '550.54.15' out of the NVRM line."""
     text = reader.text(path, optional=True)
     for line in (text or "").splitlines():

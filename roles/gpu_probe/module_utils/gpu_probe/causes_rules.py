@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ansible.module_utils.pve_lxc.rules import is_dynamic
+from . import access
+from .case import UVM, Case
+from .cause import CUDA_RESULTS, NEEDS_PERSON, REPAIRABLE, Finding, cause, names
+from .evidence import items, text
 
-from .. import access
-from ..access import Access
-from ..case import UVM, Case, driver_of
-from ..cause import CUDA_RESULTS, NEEDS_PERSON, NOTE, REPAIRABLE, Finding, cause, names
-from ..evidence import items, mapping, number, records, text
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .access import Access
 
 GROUP = "rules"
-# LXC allows these to every container: null, zero, random, tty, ptmx, pts, fuse, tun.
-LXC_DEFAULTS = frozenset((1, 5, 10, 136))
-GPU_DRIVERS = ("drm", "fb", "kfd")
 
 
 def _refused(case: Case, *places: str) -> Iterator[tuple[int, list[Access]]]:
@@ -97,7 +95,8 @@ def _not_allowed(case: Case, *, uvm: bool) -> Iterator[Finding]:
     group=GROUP,
     severity=REPAIRABLE,
     repair="fix_config",
-    about="the rule stands in a snapshot's section, where it does nothing (a line appended at the file's end)",
+    about="the rule stands in a snapshot's section, where it does nothing (a line appended at the file's "
+    "end)",
     explains=CUDA_RESULTS,
 )
 def rule_only_in_snapshot(case: Case) -> Iterator[Finding]:
@@ -122,7 +121,8 @@ def rule_only_pending(case: Case) -> Iterator[Finding]:
     for major, refused in _refused(case, "pending"):
         place = refused[0].places[0]
         yield Finding(
-            f"The rule for major {major} ({refused[0].driver}) stands on line {place.line_no}, under [pve:pending], "
+            f"The rule for major {major} ({refused[0].driver}) stands on line {place.line_no}, under "
+            f"[pve:pending], "
             f"not in the current config: {_effect(case, refused)}.",
             _proof(case, refused),
         )
@@ -140,7 +140,8 @@ def rule_line_ignored_by_pve(case: Case) -> Iterator[Finding]:
     for major, refused in _refused(case, "ignored"):
         place = refused[0].places[0]
         yield Finding(
-            f"Line {place.line_no} ({place.value!r}) was meant to allow major {major} ({refused[0].driver}), but "
+            f"Line {place.line_no} ({place.value!r}) was meant to allow major {major} "
+            f"({refused[0].driver}), but "
             f"Proxmox ignores it and deletes it at its next write: {_effect(case, refused)}.",
             _proof(case, refused),
         )
@@ -151,14 +152,16 @@ def rule_line_ignored_by_pve(case: Case) -> Iterator[Finding]:
     group=GROUP,
     severity=REPAIRABLE,
     repair="fix_config",
-    about="the rule is written for cgroup v1 (`lxc.cgroup.devices.allow`) and does nothing on Proxmox VE 7 and later",
+    about="the rule is written for cgroup v1 (`lxc.cgroup.devices.allow`) and does nothing on Proxmox VE 7 "
+    "and later",
     explains=CUDA_RESULTS,
 )
 def rule_is_cgroup_v1(case: Case) -> Iterator[Finding]:
     for major, refused in _refused(case, "v1"):
         place = refused[0].places[0]
         yield Finding(
-            f"Line {place.line_no} allows major {major} ({refused[0].driver}) by lxc.cgroup.devices.allow, which does "
+            f"Line {place.line_no} allows major {major} ({refused[0].driver}) by lxc.cgroup.devices.allow, "
+            f"which does "
             f"nothing since Proxmox VE 7 (lxc.cgroup2 is meant): {_effect(case, refused)}.",
             _proof(case, refused),
         )
@@ -169,7 +172,8 @@ def rule_is_cgroup_v1(case: Case) -> Iterator[Finding]:
     group=GROUP,
     severity=REPAIRABLE,
     repair="fix_config",
-    about="LXC can't read a rule (hex major, comment behind it, double blank) and won't start the container with it",
+    about="LXC can't read a rule (hex major, comment behind it, double blank) and won't start the "
+    "container with it",
     explains=CUDA_RESULTS,
 )
 def rule_refused_by_lxc(case: Case) -> Iterator[Finding]:
@@ -177,7 +181,8 @@ def rule_refused_by_lxc(case: Case) -> Iterator[Finding]:
         return
     for line in case.container.refused_rules():
         yield Finding(
-            f"LXC can't read the rule {line.value!r} on line {line.line_no} (it wants exactly `c MAJOR:* rwm`, a "
+            f"LXC can't read the rule {line.value!r} on line {line.line_no} (it wants exactly `c MAJOR:* "
+            f"rwm`, a "
             f"decimal major, no comment), and will not start {case.node} with it.",
             {
                 "line_no": line.line_no,
@@ -199,7 +204,8 @@ def rule_without_write(case: Case) -> Iterator[Finding]:
     for major, refused in _refused(case, "narrow"):
         place = refused[0].places[0]
         yield Finding(
-            f"The rule {place.value!r} on line {place.line_no} allows major {major} ({refused[0].driver}) without both "
+            f"The rule {place.value!r} on line {place.line_no} allows major {major} ({refused[0].driver}) "
+            f"without both "
             f"r and w: {_effect(case, refused)}.",
             _proof(case, refused),
         )
@@ -217,7 +223,8 @@ def major_denied_on_purpose(case: Case) -> Iterator[Finding]:
         if one.kind == access.DENIED_ON_PURPOSE and case.container is not None and one.major is not None:
             line = case.container.grants.denied_by(one.major)
             yield Finding(
-                f"Line {line.line_no} of {case.node}'s file denies major {one.major} ({one.driver}) on purpose "
+                f"Line {line.line_no} of {case.node}'s file denies major {one.major} ({one.driver}) on "
+                f"purpose "
                 f"(`{line.key}: {line.value}`). Remove it if the GPU should work there.",
                 dict(one.proof, line_no=line.line_no, line=f"{line.key}: {line.value}"),
                 device=one.path,
@@ -244,101 +251,4 @@ def config_not_applied(case: Case) -> Iterator[Finding]:
             f"{_effect(case, refused)}.",
             _proof(case, refused),
             repair="hot_plug" if can_hot_plug else "",
-        )
-
-
-@cause(
-    "stale_rule_grants_other_driver",
-    group=GROUP,
-    severity=NOTE,
-    repair="fix_config",
-    about="a rule left from an earlier boot now opens another driver's devices to the container",
-)
-def stale_rule_grants_other_driver(case: Case) -> Iterator[Finding]:
-    if case.container is None or case.unprivileged or case.majors is None:
-        return
-    for rule, line in case.container.whole_rules():
-        owners = case.majors.get(rule.major, [])
-        if owners and _is_stale(case, rule.major, owners):
-            was = [str(name) for name in items(case.host, "major_records", str(rule.major))]
-            before = f", a major that was {', '.join(was)}'s" if was else ""
-            yield Finding(
-                f"Line {line.line_no} of {case.node}'s file allows major {rule.major}{before}; it is "
-                f"{', '.join(owners)}'s now, so the container can open that driver's devices.",
-                {"line_no": line.line_no, "major": rule.major, "driver_now": owners, "was": was},
-            )
-
-
-def _is_stale(case: Case, major: int, owners: list[str]) -> bool:
-    """Ours from an earlier boot: recorded as NVIDIA's, or a dynamic number without a node of it in the container."""
-    if any(name.startswith("nvidia") or name in GPU_DRIVERS for name in owners) or major in LXC_DEFAULTS:
-        return False
-    if items(case.host, "major_records", str(major)):
-        return True
-    return bool(is_dynamic(major)) and not _has_node_of(case, major)
-
-
-def _has_node_of(case: Case, major: int) -> bool:
-    """Whether the container's file brings in a device of this major: then the rule is meant."""
-    brought = case.container.named_paths() if case.container is not None else set()
-    return any(
-        number(node, "major") == major and text(node, "path") in brought
-        for node in records(case.host, "device_nodes")
-    )
-
-
-@cause(
-    "rules_for_unused_majors",
-    group=GROUP,
-    severity=NOTE,
-    repair="fix_config",
-    about="rules for dynamic majors that no driver has: left over or guessed; a later boot may give them to any driver",
-)
-def rules_for_unused_majors(case: Case) -> Iterator[Finding]:
-    if case.container is None or case.unprivileged or case.majors is None:
-        return
-    unused = [
-        major for major in case.container.allowed_majors() if is_dynamic(major) and major not in case.majors
-    ]
-    if unused:
-        yield Finding(
-            f"{case.node}'s rules allow {names(unused)}, which no driver has now; the next boot may give "
-            f"{'it' if len(unused) == 1 else 'them'} to any driver.",
-            {"majors": unused},
-        )
-
-
-@cause(
-    "container_unprivileged",
-    group=GROUP,
-    severity=NOTE,
-    about="the container is unprivileged: Proxmox allows all devices there, so device rules are never the cause",
-)
-def container_unprivileged(case: Case) -> Iterator[Finding]:
-    if case.container is not None and case.unprivileged:
-        yield Finding(
-            f"{case.node} is unprivileged: device rules have no effect there and are left alone; nodes, their mode "
-            f"and the driver decide.",
-            {
-                "unprivileged": case.container.keys.get("unprivileged"),
-                "idmap": case.container.idmap,
-                "uid_map": mapping(case.inside).get("uid_map"),
-            },
-        )
-
-
-@cause(
-    "device_refused_unexplained",
-    group=GROUP,
-    severity=NEEDS_PERSON,
-    about="EPERM in an unprivileged container, where no rule can be the cause",
-    explains=CUDA_RESULTS,
-)
-def device_refused_unexplained(case: Case) -> Iterator[Finding]:
-    refused = [one for one in access.judge_all(case) if one.kind == access.REFUSED_UNEXPLAINED]
-    if refused:
-        yield Finding(
-            f"Opening {' and '.join(one.path for one in refused)} is refused (EPERM) in {case.node}, which is "
-            f"unprivileged, so no device rule is the cause. Look at its AppArmor profile and lxc.cap.drop.",
-            {"open": {one.path: "EPERM" for one in refused}, "driver": driver_of(refused[0].path)},
         )

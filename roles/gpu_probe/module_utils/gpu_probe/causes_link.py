@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ..case import Case
-from ..cause import CUDA_RESULTS, NEEDS_PERSON, NOTE, REPAIRABLE, Finding, cause
-from ..evidence import items, real, text, truth
+from .cause import CUDA_RESULTS, NEEDS_PERSON, NOTE, REPAIRABLE, Finding, cause
+from .evidence import items, real, text, truth
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .case import Case
 
 GROUP = "link"
 _HOST = {
@@ -82,7 +86,8 @@ def host_is_no_pve(case: Case) -> Iterator[Finding]:
     said = text(case.container_facts, "status", "error") or ""
     if said == "not installed":
         yield Finding(
-            f"{case.host_name} has no `pct`: it is not a Proxmox VE host. Check pve_host of {case.node} in the inventory.",
+            f"{case.host_name} has no `pct`: it is not a Proxmox VE host. Check pve_host of {case.node} in "
+            f"the inventory.",
             {"pct": said},
         )
 
@@ -135,7 +140,8 @@ def container_locked(case: Case) -> Iterator[Finding]:
     lock = in_file or text(case.container_facts, "status", "lock")
     if lock:
         yield Finding(
-            f"Container {case.vmid} on {case.host_name} is locked ({lock}). Wait for that task to end; if it has "
+            f"Container {case.vmid} on {case.host_name} is locked ({lock}). Wait for that task to end; if "
+            f"it has "
             f"died, `pct unlock {case.vmid}`.",
             {"lock": lock},
         )
@@ -194,7 +200,8 @@ def container_stopped(case: Case) -> Iterator[Finding]:
 def container_ha_managed(case: Case) -> Iterator[Finding]:
     if truth(case.container_facts, "ha_managed") is True:
         yield Finding(
-            f"Container {case.vmid} is HA-managed: a start or stop is a request to the HA manager, and it may move "
+            f"Container {case.vmid} is HA-managed: a start or stop is a request to the HA manager, and it "
+            f"may move "
             f"the container.",
             {"ha_managed": True},
         )
@@ -254,7 +261,7 @@ def node_login_failed(case: Case) -> Iterator[Finding]:
     state = text(case.link, "node_state")
     reasons = {
         "login_refused": "refuses this user's ssh key: check ansible_user and its authorized_keys",
-        "host_key": "has another ssh host key than the known one: if it was rebuilt, replace it in known_hosts",
+        "host_key": "has another ssh host key than the known one: if it was rebuilt, replace it",
         "sudo_refused": "lets this user in, but not become root",
         "python_missing": "has no Python at the configured path: install python3",
         "failed": "answers, but the probe failed there",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from .. import access
-from ..case import UVM, Case, driver_of
-from ..cause import CUDA_RESULTS, NEEDS_PERSON, NOTE, REPAIRABLE, Finding, cause
-from ..evidence import dig, items, mapping, number, records, text, truth
+from . import access
+from .case import UVM, Case, driver_of
+from .cause import CUDA_RESULTS, NEEDS_PERSON, NOTE, REPAIRABLE, Finding, cause
+from .evidence import dig, items, mapping, number, records, text, truth
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 GROUP = "driver"
 NODE_RESULTS = frozenset(
@@ -54,8 +57,10 @@ def vfio_bound(case: Case) -> Iterator[Finding]:
     free = len(case.pci_gpus or []) - len(gpus)
     if gpus and free < max(1, case.expected_gpus):
         yield Finding(
-            f"{case.host_name}: vfio-pci has {', '.join(gpus)} (set aside for virtual machines); {case.node} needs "
-            f"{max(1, case.expected_gpus)} GPUs and {free} are left. Remove their ids from vfio-pci's options and reboot.",
+            f"{case.host_name}: vfio-pci has {', '.join(gpus)} (set aside for virtual machines); "
+            f"{case.node} needs "
+            f"{max(1, case.expected_gpus)} GPUs and {free} are left. Remove their ids from vfio-pci's "
+            f"options and reboot.",
             {"vfio_gpus": gpus, "left": free},
         )
 
@@ -73,7 +78,8 @@ def module_refused_by_secure_boot(case: Case) -> Iterator[Finding]:
     lines = _log(case, "refused")
     if lines and truth(case.host, "driver", "secure_boot") is not False:
         yield Finding(
-            f"{case.host_name}: Secure Boot refuses the nvidia module. Enrol its signing key (`mokutil --import`) or "
+            f"{case.host_name}: Secure Boot refuses the nvidia module. Enrol its signing key (`mokutil "
+            f"--import`) or "
             f"turn Secure Boot off.",
             {"secure_boot": truth(case.host, "driver", "secure_boot"), "kernel_log": lines},
         )
@@ -140,7 +146,8 @@ def driver_not_loaded(case: Case) -> Iterator[Finding]:
 def uvm_module_not_loaded(case: Case) -> Iterator[Finding]:
     if case.loaded("nvidia") and case.loaded(UVM) is False:
         yield Finding(
-            f"{case.host_name}: the nvidia-uvm module is not loaded, so /dev/nvidia-uvm can't be opened anywhere.",
+            f"{case.host_name}: the nvidia-uvm module is not loaded, so /dev/nvidia-uvm can't be opened "
+            f"anywhere.",
             {"modules": sorted(mapping(case.host, "driver", "modules")), "major_now": None},
         )
 
@@ -177,7 +184,8 @@ def driver_update_pending(case: Case) -> Iterator[Finding]:
     on_disk = text(case.host, "driver", "module_file", "version")
     if loaded and on_disk and loaded != on_disk:
         yield Finding(
-            f"{case.host_name} runs driver {loaded}; {on_disk} is installed and will run after the next reboot.",
+            f"{case.host_name} runs driver {loaded}; {on_disk} is installed and will run after the next "
+            f"reboot.",
             {"loaded": loaded, "on_disk": on_disk},
         )
 
@@ -215,7 +223,8 @@ def host_node_not_a_device(case: Case) -> Iterator[Finding]:
         if one.kind == access.HOST_NOT_A_DEVICE:
             kind = text(case.host_node(one.path), "type")
             yield Finding(
-                f"{one.path} on {case.host_name} is a {kind}, not a character device. Look at it, remove it, and run "
+                f"{one.path} on {case.host_name} is a {kind}, not a character device. Look at it, remove "
+                f"it, and run "
                 f"again: the node is made then.",
                 one.proof,
                 device=one.path,

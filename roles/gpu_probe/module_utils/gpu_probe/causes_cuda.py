@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ..case import Case
-from ..cause import CUDA_RESULTS, NEEDS_PERSON, REPAIRABLE, Finding, cause
-from ..evidence import mapping, number, records, text
+from .cause import CUDA_RESULTS, NEEDS_PERSON, REPAIRABLE, Finding, cause
+from .evidence import mapping, number, records, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .case import Case
 
 GROUP = "CUDA"
 NVML_MISMATCH = 18
@@ -28,7 +32,8 @@ def driver_library_missing(case: Case) -> Iterator[Finding]:
     if case.cuda_status == "no_library":
         version = text(case.host, "driver", "version") or "the host's version"
         yield Finding(
-            f"{case.node} has no libcuda.so.1. Install the driver's libraries of version {version} in it, without "
+            f"{case.node} has no libcuda.so.1. Install the driver's libraries of version {version} in it, "
+            f"without "
             f"the kernel module (`--no-kernel-module`).",
             {
                 "library_error": text(case.inside, "cuda", "library_error"),
@@ -47,7 +52,8 @@ def driver_library_missing(case: Case) -> Iterator[Finding]:
 def cuda_stub_library(case: Case) -> Iterator[Finding]:
     if case.cu_init == STUB:
         yield Finding(
-            f"{case.node} finds the CUDA toolkit's stub ({text(case.inside, 'cuda', 'library', 'realpath')}) in place "
+            f"{case.node} finds the CUDA toolkit's stub "
+            f"({text(case.inside, 'cuda', 'library', 'realpath')}) in place "
             f"of the driver's libcuda. Remove it from the library path.",
             {"cu_init": STUB, "library": mapping(case.inside, "cuda", "library")},
         )
@@ -80,7 +86,8 @@ def driver_library_mismatch(case: Case) -> Iterator[Finding]:
     outcome = f"cuInit(0) is {result} ({said})" if said else f"cuInit(0) is {result}"
     if library and library == on_disk and differ:
         yield Finding(
-            f"{case.node}'s libcuda is {library}, as is the driver installed on {case.host_name}, but {module} is "
+            f"{case.node}'s libcuda is {library}, as is the driver installed on {case.host_name}, but "
+            f"{module} is "
             f"still loaded there: {outcome}. A reboot of the host loads {on_disk}.",
             proof,
             severity=REPAIRABLE,
@@ -178,7 +185,8 @@ def cuda_unknown(case: Case) -> Iterator[Finding]:
     named = (None, 0, NO_DEVICE, STUB, NOT_READY, *MISMATCHES)
     if case.cu_init not in named:
         yield Finding(
-            f"cuInit(0) is {case.cu_init} in {case.node}, though every device node opens and the versions agree. "
+            f"cuInit(0) is {case.cu_init} in {case.node}, though every device node opens and the versions "
+            f"agree. "
             f"Look at the host's kernel log (`journalctl -k -b | grep NVRM`).",
             {"cu_init": case.cu_init, "library": mapping(case.inside, "cuda", "library")},
         )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..case import Case
-from ..cause import CUDA_RESULTS, NEEDS_PERSON, NOTE, REPAIRABLE, Finding, cause
-from ..evidence import mapping, number, real, records, text
+from .cause import CUDA_RESULTS, NEEDS_PERSON, NOTE, REPAIRABLE, Finding, cause
+from .evidence import mapping, number, real, records, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from .case import Case
 
 GROUP = "GPU"
 DRIVER_RESULTS = frozenset(
@@ -89,7 +92,8 @@ def gpu_fell_off_bus(case: Case) -> Iterator[Finding]:
     if lines:
         gpus = sorted({text(line, "pci") or "" for line in lines} - {""})
         yield Finding(
-            f"{' and '.join(gpus) or 'A GPU'} of {case.host_name} fell off the PCI bus (Xid 79). Only a reboot of the "
+            f"{' and '.join(gpus) or 'A GPU'} of {case.host_name} fell off the PCI bus (Xid 79). Only a "
+            f"reboot of the "
             f"host brings it back; if it happens again, it is power, heat or hardware.",
             {"kernel_log": [text(line, "text") for line in lines[:3]], "pci": gpus},
         )
@@ -109,7 +113,8 @@ def gsp_firmware_failed(case: Case) -> Iterator[Finding]:
     ]
     if lines and not case.cuda_works:
         yield Finding(
-            f"{case.host_name}: the GPU's GSP firmware failed. A reboot may clear it; if not, the firmware files in "
+            f"{case.host_name}: the GPU's GSP firmware failed. A reboot may clear it; if not, the firmware "
+            f"files in "
             f"/lib/firmware/nvidia don't fit the driver.",
             {"kernel_log": [text(line, "text") for line in lines[:3]]},
         )
@@ -133,7 +138,8 @@ def gpu_fatal_xid(case: Case) -> Iterator[Finding]:
     for line in lines:
         xid = number(line, "xid") or 0
         yield Finding(
-            f"{case.host_name}: GPU {text(line, 'pci') or '?'} reported Xid {xid} ({FATAL_XIDS[xid]}) since the boot.",
+            f"{case.host_name}: GPU {text(line, 'pci') or '?'} reported Xid {xid} ({FATAL_XIDS[xid]}) "
+            f"since the boot.",
             {"kernel_log": [text(line, "text")], "xid": xid, "count": number(line, "count")},
         )
 
@@ -153,7 +159,8 @@ def gpu_application_xid(case: Case) -> Iterator[Finding]:
     if others:
         kinds = sorted({number(line, "xid") or 0 for line in others})
         yield Finding(
-            f"{case.host_name}'s kernel log has Xid {', '.join(map(str, kinds))} since the boot: a program's fault.",
+            f"{case.host_name}'s kernel log has Xid {', '.join(map(str, kinds))} since the boot: a "
+            f"program's fault.",
             {"kernel_log": [text(line, "text") for line in others[:3]]},
         )
 

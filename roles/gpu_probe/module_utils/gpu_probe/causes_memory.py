@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..case import Case
-from ..cause import CUDA_RESULTS, NEEDS_PERSON, NOTE, Finding, cause, gib
-from ..evidence import number, records, text, truth
+from .cause import CUDA_RESULTS, NEEDS_PERSON, NOTE, Finding, cause, gib
+from .evidence import number, records, text, truth
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from .case import Case
 
 GROUP = "memory and modes"
 # The driver's own share of a GPU and small helpers stay below this.
@@ -37,8 +40,8 @@ def memory_limit_below_model(case: Case) -> Iterator[Finding]:
     label = min(known, key=lambda one: known[one])
     if known[label] < case.model_bytes:
         yield Finding(
-            f"{case.node}'s {label} is {gib(known[label])}; the model alone needs {gib(case.model_bytes)}, and in "
-            f"/dev/shm it counts against it. On {case.host_name}: `pct set {case.vmid} --memory MIB`.",
+            f"{case.node}'s {label} is {gib(known[label])}; the model alone needs {gib(case.model_bytes)} "
+            f"and counts against it in /dev/shm. On {case.host_name}: `pct set {case.vmid} --memory MIB`.",
             {"limits": known, "model_bytes": case.model_bytes},
         )
 
@@ -47,7 +50,7 @@ def memory_limit_below_model(case: Case) -> Iterator[Finding]:
     "shm_too_small",
     group=GROUP,
     severity=NEEDS_PERSON,
-    about="/dev/shm of the node is smaller than the model",
+    about="the node's /dev/shm is smaller than the model",
 )
 def shm_too_small(case: Case) -> Iterator[Finding]:
     total = number(case.inside, "shm", "total_bytes")
@@ -56,8 +59,10 @@ def shm_too_small(case: Case) -> Iterator[Finding]:
     if case.model_bytes and total is not None and total < case.model_bytes:
         path = text(case.inside, "shm", "path") or "/dev/shm"  # noqa: S108 - it is what we measure
         yield Finding(
-            f"{path} of {case.node} holds {gib(total)}; the model needs {gib(case.model_bytes)}. Mount it larger, as by "
-            f"`lxc.mount.entry: tmpfs dev/shm tmpfs size={-(-case.model_bytes // (1 << 30)) + 1}G,create=dir 0 0`.",
+            f"{path} of {case.node} holds {gib(total)}; the model needs {gib(case.model_bytes)}. Mount it "
+            f"larger, as by "
+            f"`lxc.mount.entry: tmpfs dev/shm tmpfs "
+            f"size={-(-case.model_bytes // (1 << 30)) + 1}G,create=dir 0 0`.",
             {
                 "total_bytes": total,
                 "free_bytes": number(case.inside, "shm", "free_bytes"),
@@ -131,7 +136,8 @@ def gpu_out_of_memory(case: Case) -> Iterator[Finding]:
     ]
     if _out_of_memory(case) and not holders:
         yield Finding(
-            f"A GPU of {case.node} has no memory left, and no process that holds it can be seen on {case.host_name}.",
+            f"A GPU of {case.node} has no memory left, and no process that holds it can be seen on "
+            f"{case.host_name}.",
             {"devices": records(case.inside, "cuda", "devices")},
         )
 
@@ -198,7 +204,8 @@ def gpu_ecc_pending(case: Case) -> Iterator[Finding]:
         now, later = truth(gpu, "ecc", "current"), truth(gpu, "ecc", "pending")
         if now is not None and later is not None and now != later:
             yield Finding(
-                f"ECC of GPU {_label(gpu)} is {'on' if now else 'off'} and will be {'on' if later else 'off'} after the "
+                f"ECC of GPU {_label(gpu)} is {'on' if now else 'off'} and will be "
+                f"{'on' if later else 'off'} after the "
                 f"next reset.",
                 {"gpu": dict(gpu)},
             )
