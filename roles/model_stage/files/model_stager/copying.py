@@ -1,0 +1,148 @@
+"""Copy one file in one pass: read once, hash, write; and leave the page cache as it was found.
+
+Without dropping behind, the page cache fights the tmpfs for memory, which costs more than the hashing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+from typing import TYPE_CHECKING, Callable
+
+from model_stager.errors import NoRoomError, SourceUnusableError, StoppedError
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from model_stager.manifest import FileEntry
+    from model_stager.parts import PartJournal
+    from model_stager.sources import Source
+    from model_stager.tally import Tally
+
+BLOCK = 1 << 20
+PART = 64 << 20  # a mark in the journal, and a drop of the source's pages, this often
+AHEAD = 16 << 20  # asked for in advance: many disks read ahead by 128 kB only
+
+
+class Landing:
+    """The file that is being written: what has landed, and the running hash over exactly that."""
+
+    def __init__(self, entry: FileEntry, target: Path, journal: PartJournal, tally: Tally) -> None:
+        self.entry = entry
+        self.size = entry.size_bytes or 0
+        self._target = target
+        self._journal = journal
+        self._tally = tally
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            if target.lstat().st_nlink > 1:  # also a file of the published copy: not to be written to
+                target.unlink()
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._descriptor = os.open(target, flags, 0o644)
+        self._hasher, self.offset = journal.verified_prefix(entry.name, self._descriptor)
+        os.lseek(self._descriptor, self.offset, os.SEEK_SET)
+        tally.land(self.offset, copied=False)
+
+    def append(self, block: memoryview) -> None:
+        self._hasher.update(block)
+        try:
+            done = 0
+            while done < len(block):
+                done += os.write(self._descriptor, block[done:])
+        except OSError as exc:
+            if exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM):
+                raise NoRoomError(
+                    f"{self._target}: {exc.strerror} after {self.offset} of {self.size} bytes"
+                ) from exc
+            raise
+        self.offset += len(block)
+        self._tally.land(len(block))
+
+    def mark(self) -> None:
+        self._journal.mark(self.entry.name, self.offset, self._hasher.hexdigest())
+
+    def restart(self) -> None:
+        """Throw away what has landed: its hash is not the one that was wanted."""
+        os.ftruncate(self._descriptor, 0)
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        self._journal.restart(self.entry.name)
+        self._tally.land(-self.offset, copied=False)
+        self._hasher, self.offset = hashlib.sha256(), 0
+
+    def sha256(self) -> str:
+        return self._hasher.hexdigest()
+
+    def finish(self, *, durable: bool) -> None:
+        if durable:
+            os.fsync(self._descriptor)
+        self._journal.whole(self.entry.name, self._target)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def pump(path: Path, landing: Landing, buffer: bytearray, stop: threading.Event) -> None:
+    """Bring the rest of the file from the source; what has landed stays right when the source fails."""
+    name, view = landing.entry.name, memoryview(buffer)
+    try:
+        source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as exc:
+        raise SourceUnusableError(f"{name} can't be opened: {exc.strerror}") from exc
+    try:
+        os.posix_fadvise(source, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        dropped = landing.offset
+        while landing.offset < landing.size:
+            if stop.is_set():
+                landing.mark()
+                raise StoppedError("stopped")
+            if landing.offset % AHEAD == 0:
+                os.posix_fadvise(source, landing.offset, 2 * AHEAD, os.POSIX_FADV_WILLNEED)
+            left = min(len(buffer), landing.size - landing.offset)
+            try:
+                got = os.preadv(source, [view[:left]], landing.offset)
+            except OSError as exc:
+                raise SourceUnusableError(
+                    f"{name} can't be read at byte {landing.offset}: {exc.strerror}"
+                ) from exc
+            if got == 0:
+                raise SourceUnusableError(
+                    f"{name} ends at byte {landing.offset}, it should have {landing.size}"
+                )
+            landing.append(view[:got])
+            if landing.offset - dropped >= PART:
+                os.posix_fadvise(source, dropped, landing.offset - dropped, os.POSIX_FADV_DONTNEED)
+                dropped = landing.offset
+                landing.mark()
+        os.posix_fadvise(source, dropped, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(source)
+
+
+def copy_verified(
+    landing: Landing,
+    found: Iterable[tuple[Source, Path]],
+    buffer: bytearray,
+    stop: threading.Event,
+    on_reason: Callable[[Source, SourceUnusableError], None],
+) -> Source | None:
+    """The source that could give the file with the right sha256; None when no source could."""
+    entry = landing.entry
+    for source, path in found:
+        # A wrong sum after a continued copy may be the earlier source's fault: once more from the start.
+        for _ in range(2 if landing.offset else 1):
+            try:
+                pump(path, landing, buffer, stop)
+            except SourceUnusableError as exc:
+                on_reason(source, exc)
+                break
+            if landing.sha256() == entry.sha256:
+                return source
+            sums = f"sha256 {landing.sha256()}, the manifest says {entry.sha256}"
+            landing.restart()
+        else:
+            on_reason(source, SourceUnusableError(f"{entry.name} ({path}) has {sums}"))
+    return None

@@ -1,0 +1,56 @@
+"""Every way in which staging fails, each with the exit code by which a caller can tell it."""
+
+from __future__ import annotations
+
+
+class StagerError(Exception):
+    """Base of all; the message is one sentence for the operator."""
+
+    exit_code = 1
+    code = "failed"
+
+
+class BadRequestError(StagerError):
+    """What was asked for makes no sense: a wrong name, path, revision or manifest."""
+
+    exit_code = 2
+    code = "bad_request"
+
+
+class NoSourceError(StagerError):
+    """No source has the model; the message lists the reason of each."""
+
+    exit_code = 3
+    code = "no_source"
+
+
+class NoRoomError(StagerError):
+    """The model does not fit, or room ran out midway."""
+
+    exit_code = 4
+    code = "no_room"
+
+
+class NotIntactError(StagerError):
+    """The published copy is not what its manifest says."""
+
+    exit_code = 6
+    code = "not_intact"
+
+
+class BusyError(StagerError):
+    """Another stager holds the lock of this model."""
+
+    exit_code = 75
+    code = "busy"
+
+
+class StoppedError(StagerError):
+    """Stopped by a signal; verified parts stay for the next run."""
+
+    exit_code = 143
+    code = "stopped"
+
+
+class SourceUnusableError(Exception):
+    """This source can't give this file; the ladder goes on to the next, and keeps the reason."""

@@ -1,0 +1,158 @@
+"""Compare what is wanted with what is published; reads only, so that `check` and `stage` judge alike."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from model_stager import proof
+from model_stager.errors import BadRequestError, NoSourceError
+from model_stager.manifest import FileEntry, Manifest, read_manifest
+from model_stager.resolve import Reasons, require_sources, wanted_manifest
+from model_stager.room import measure_room, on_disk, require_room
+from model_stager.sources import open_sources
+from model_stager.text import bytes_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from model_stager.request import Request
+    from model_stager.sources import Source
+
+FULL_CHECK = "a full check was asked for"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is right already, what must be hashed to know, and what must be copied."""
+
+    manifest: Manifest
+    comparison: proof.Comparison
+    suspects: tuple[FileEntry, ...]  # of the right size, but without a proof
+    missing: tuple[FileEntry, ...]
+    sources: list[Source]
+    reasons: Reasons
+    recorded: bool  # whether the quick proof held, which a full check looks past
+
+    @property
+    def action(self) -> str:
+        if self.comparison.proven:
+            return "none"
+        return "stage" if self.missing or self.comparison.extra else "rehash"
+
+    @property
+    def why(self) -> list[str]:
+        return self.comparison.sentences()
+
+
+def make_plan(request: Request, *, deep: bool = False) -> Plan:
+    """Look at the published copy and at the sources, as far as they are needed."""
+    measure_room(request.root)  # a root that is not there is the first thing to say
+    sources, reasons = open_sources(request), Reasons()
+    record = proof.read(request.proof_path)
+    manifest = _published_manifest(request, record, sources)
+    if manifest is None:
+        manifest = _wanted_or_left(request, sources, reasons)
+    comparison = proof.compare(request.published, record, manifest.digest)
+    recorded = comparison.proven
+    if deep and comparison.no_record != "it is not there":
+        comparison = proof.Comparison(no_record=FULL_CHECK, extra=comparison.extra)
+    unproven = [entry for entry in manifest.files if entry.name not in comparison.intact]
+    suspects = tuple(entry for entry in unproven if _could_be(request.published / entry.name, entry))
+    missing = tuple(entry for entry in unproven if entry not in suspects)
+    if comparison.no_record and request.published.is_dir():
+        names = {entry.name for entry in manifest.files}
+        extra = tuple(sorted(set(proof.take(request.published)) - names))
+        comparison = proof.Comparison(no_record=comparison.no_record, extra=extra)
+    return Plan(manifest, comparison, suspects, missing, sources, reasons, recorded)
+
+
+def _published_manifest(
+    request: Request, record: dict[str, Any] | None, sources: list[Source]
+) -> Manifest | None:
+    """The manifest beside the published copy, when it is of what is wanted now."""
+    if record is None:
+        return None
+    try:
+        manifest = read_manifest(request.manifest_path)
+    except BadRequestError:
+        return None
+    if request.manifest is not None:
+        return manifest if read_manifest(request.manifest).digest == manifest.digest else None
+    asked, recorded = request_record(request), record["request"]
+    if any(asked[key] != recorded.get(key) for key in ("repo", "include", "exclude")):
+        return None
+    answers = (source.agrees(manifest) for source in sources)
+    agreed = next((answer for answer in answers if answer is not None), None)
+    if agreed is None:  # every source is away: what was asked for then is asked for now
+        agreed = recorded.get("revision") == request.revision
+    return manifest if agreed else None
+
+
+def _wanted_or_left(request: Request, sources: list[Source], reasons: Reasons) -> Manifest:
+    """From the sources; without them, the manifest that lies beside the published copy."""
+    try:
+        return wanted_manifest(request, sources, reasons)
+    except NoSourceError:
+        try:
+            left = read_manifest(request.manifest_path)
+        except BadRequestError:
+            left = None
+        if left is None or left.repo != request.repo or request.revision not in ("main", left.revision):
+            raise
+        return left
+
+
+def request_record(request: Request) -> dict[str, Any]:
+    """What was asked for, as it is kept in the proof's record."""
+    return {
+        "repo": request.repo,
+        "revision": request.revision,
+        "include": list(request.include),
+        "exclude": list(request.exclude),
+    }
+
+
+def _could_be(path: Path, entry: FileEntry) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size == entry.size_bytes
+
+
+def require_possible(
+    request: Request, plan: Plan, missing: tuple[FileEntry, ...], partial: Path, *, before_bytes: int = 0
+) -> dict[str, str]:
+    """Before the first byte: each missing file has a source, and all fits. Returns file → source."""
+    found = require_sources(request, plan.manifest, list(missing), plan.sources, plan.reasons)
+    need = before_bytes
+    for entry in missing:
+        landed = partial / entry.name
+        here = landed.lstat().st_blocks * 512 if landed.exists() else 0
+        need += max(0, on_disk(entry.size_bytes or 0) - here)
+    require_room(
+        request.name,
+        request.root,
+        measure_room(request.root),
+        need_bytes=need,
+        need_files=len(missing),
+        reserve_bytes=request.reserve_bytes,
+        others=other_models(request),
+    )
+    return found
+
+
+def other_models(request: Request) -> list[str]:
+    """What else is staged under the root, largest first."""
+    found = []
+    for path in request.root.glob("*.manifest.json"):
+        try:
+            manifest = read_manifest(path)
+        except BadRequestError:
+            continue
+        folder = request.root / path.name[: -len(".manifest.json")]
+        if folder.is_dir():
+            found.append((manifest.total_bytes, folder.name))
+    return [f"{name} ({bytes_text(size)})" for size, name in sorted(found, reverse=True)]

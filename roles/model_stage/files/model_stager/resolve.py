@@ -1,0 +1,126 @@
+"""Find out what the model consists of and which source gives which file, before a byte is written."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from model_stager.errors import NoSourceError, SourceUnusableError
+from model_stager.manifest import FileEntry, Manifest, hash_file, read_manifest
+from model_stager.text import count_text, some_text
+from model_stager.torn import missing_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from model_stager.request import Request
+    from model_stager.sources import Source
+
+
+@dataclass
+class Reasons:
+    """Why each source could not give what it was asked for, in the order of the ladder."""
+
+    by_source: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, source: Source, reason: SourceUnusableError) -> None:
+        known = self.by_source.setdefault(source.label, [])
+        if str(reason) not in known:
+            known.append(str(reason))
+
+    def __str__(self) -> str:
+        return "; ".join(f"{label}: {some_text(reasons, 2)}" for label, reasons in self.by_source.items())
+
+
+def wanted_manifest(request: Request, sources: list[Source], reasons: Reasons) -> Manifest:
+    """The given manifest, else that of the first source which has one."""
+    if request.manifest is not None:
+        given = read_manifest(request.manifest)
+        return dataclasses.replace(given, model=request.name)
+    for source in sources:
+        try:
+            return complete(dataclasses.replace(source.manifest(), model=request.name), sources, reasons)
+        except SourceUnusableError as exc:  # noqa: PERF203 - one source fails, the next is asked
+            reasons.add(source, exc)
+    raise NoSourceError(
+        f"{request.name}: nobody knows the files and checksums of this model ({reasons}). "
+        "Give a source that does, or make a manifest from a copy that you trust: "
+        "python3 -m model_stager manifest create --from FOLDER"
+    )
+
+
+def complete(manifest: Manifest, sources: list[Source], reasons: Reasons) -> Manifest:
+    """Fill in sizes that a dangling link hides, and the sha256 of small files named by git's id."""
+    if manifest.complete:
+        return manifest
+    entries = tuple(
+        entry if entry.sha256 and entry.size_bytes is not None else _complete_entry(entry, sources, reasons)
+        for entry in manifest.files
+    )
+    return dataclasses.replace(manifest, files=entries)
+
+
+def _complete_entry(entry: FileEntry, sources: list[Source], reasons: Reasons) -> FileEntry:
+    for source in sources:
+        try:
+            path = source.locate(entry)
+            if entry.sha256:
+                return dataclasses.replace(entry, size_bytes=path.stat().st_size)
+            size, sha256, git_sha1 = hash_file(path, git=True)
+        except SourceUnusableError as exc:  # noqa: PERF203 - one source fails, the next is asked
+            reasons.add(source, exc)
+        except OSError as exc:
+            reasons.add(source, SourceUnusableError(f"{entry.name} can't be read: {exc.strerror}"))
+        else:
+            if git_sha1 == entry.git_sha1:
+                return dataclasses.replace(entry, size_bytes=size, sha256=sha256)
+            reasons.add(
+                source,
+                SourceUnusableError(
+                    f"{entry.name} has git blob id {git_sha1}, it should be {entry.git_sha1}"
+                ),
+            )
+    raise SourceUnusableError(f"{entry.name} is nowhere to be had")
+
+
+def candidates(
+    entry: FileEntry, sources: Iterable[Source], reasons: Reasons
+) -> Iterable[tuple[Source, Path]]:
+    """The sources that seem to have this file, best first."""
+    for source in sources:
+        try:
+            yield source, source.locate(entry)
+        except SourceUnusableError as exc:  # noqa: PERF203 - one source fails, the next is asked
+            reasons.add(source, exc)
+        except OSError as exc:
+            reasons.add(source, SourceUnusableError(f"{entry.name}: {exc.strerror}"))
+
+
+def require_sources(
+    request: Request, manifest: Manifest, missing: list[FileEntry], sources: list[Source], reasons: Reasons
+) -> dict[str, str]:
+    """File name → label of the first source that seems to have it; raises when a file has none."""
+    found: dict[str, str] = {}
+    indexes: list[bytes] = []
+    for entry in missing:
+        first = next(iter(candidates(entry, sources, reasons)), None)
+        if first is None:
+            continue
+        found[entry.name] = first[0].label
+        if entry.name.endswith(".safetensors.index.json"):
+            indexes.append(first[1].read_bytes())
+    lost = [entry.name for entry in missing if entry.name not in found]
+    if lost:
+        raise NoSourceError(
+            f"{request.name}: no source has {count_text(len(lost), 'file')} of {len(manifest.files)} "
+            f"({some_text(lost)}): {reasons}"
+        )
+    lacks = missing_parts({entry.name for entry in manifest.files}, indexes)
+    if lacks:
+        raise NoSourceError(
+            f"{request.name}: the model's list of files lacks {some_text(lacks)}, so no engine can load it: "
+            "check include and exclude, or the download"
+        )
+    return found

@@ -1,0 +1,186 @@
+"""Stage one model: look, hash what is in doubt, copy what is missing, publish the whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from model_stager import lock, proof
+from model_stager.copying import Landing, copy_verified
+from model_stager.errors import BadRequestError, NoSourceError, StagerError, StoppedError
+from model_stager.manifest import FileEntry, hash_file, write_whole
+from model_stager.outcome import Outcome
+from model_stager.parts import PartJournal
+from model_stager.plan import Plan, make_plan, request_record, require_possible
+from model_stager.progress import Reporter
+from model_stager.publish import publish, remove
+from model_stager.resolve import candidates
+from model_stager.room import measure_room
+from model_stager.tally import Tally
+from model_stager.workers import Workers
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from model_stager.request import Request
+    from model_stager.sources import Source
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to work, as against what to stage."""
+
+    threads: int
+    wait_s: float = 1.0
+    deep: bool = False
+    run: str = ""
+
+
+def stage(request: Request, options: Options, stop: threading.Event) -> Outcome:
+    """Make the model be under its name, whole and proven."""
+    started = time.monotonic()
+    plan = make_plan(request, deep=options.deep)
+    if plan.action == "none":
+        return Outcome("none", plan.manifest, [], seconds=time.monotonic() - started)
+    prepare_state(request)
+    with lock.held(request.state / "lock", request.name, options.wait_s):
+        plan = make_plan(request, deep=options.deep)  # another stager may have finished meanwhile
+        if plan.action == "none":
+            return Outcome("none", plan.manifest, [], seconds=time.monotonic() - started)
+        try:
+            return Stager(request, options, stop, plan).work(started)
+        except StoppedError:
+            raise StoppedError(f"{request.name}: stopped; verified parts stay for the next run") from None
+
+
+def prepare_state(request: Request) -> None:
+    """The folder for lock, journal and progress; in a sticky root, anybody could have made it."""
+    if not os.access(request.root, os.W_OK):
+        raise BadRequestError(f"{request.name}: {request.root} can't be written by uid {os.geteuid()}")
+    for folder in (request.state.parent, request.state):
+        folder.mkdir(mode=0o755, exist_ok=True)
+        found = folder.lstat()
+        if folder.is_symlink() or found.st_uid not in (os.geteuid(), 0):
+            raise StagerError(f"{folder} belongs to uid {found.st_uid}: remove it, then run again")
+        if not os.access(folder, os.W_OK):
+            raise StagerError(
+                f"{folder} belongs to uid {found.st_uid} and can't be written by uid {os.geteuid()}: "
+                "stage as the user who staged before, or remove it"
+            )
+
+
+class Stager:
+    """The work on one model, under its lock."""
+
+    def __init__(self, request: Request, options: Options, stop: threading.Event, plan: Plan) -> None:
+        self._request = request
+        self._options = options
+        self._stop = stop
+        self._workers = Workers(options.threads, stop)
+        self._plan = plan
+        self._partial = request.root / f"{request.name}.partial-{plan.manifest.digest[:12]}"
+        self._reporter = Reporter(request.state / "progress.json", request.name, options.run)
+
+    def work(self, started: float) -> Outcome:
+        plan, request = self._plan, self._request
+        (request.state / "result.json").unlink(missing_ok=True)  # of an earlier run
+        wrong = self._hash_suspects()
+        outcome = Outcome("rehash", plan.manifest, plan.why)
+        outcome.changed = not plan.recorded
+        missing = (*plan.missing, *wrong)
+        if missing or plan.comparison.extra:
+            outcome.action, outcome.changed = "stage", True
+            self._copy(missing, outcome)
+            publish(self._partial, request.published)
+        write_whole(request.manifest_path, plan.manifest.to_json())
+        write_whole(
+            request.proof_path, proof.make(request.published, plan.manifest.digest, request_record(request))
+        )
+        (request.state / "journal.jsonl").unlink(missing_ok=True)
+        outcome.gone_on = str(plan.reasons)
+        outcome.seconds = time.monotonic() - started
+        return outcome
+
+    def _hash_suspects(self) -> list[FileEntry]:
+        """Which of the unproven files are wrong."""
+        suspects = self._plan.suspects
+        tally = Tally(sum(entry.size_bytes or 0 for entry in suspects))
+        wrong: list[FileEntry] = []
+
+        def check(entry: FileEntry, _: bytearray) -> None:
+            tally.begin(entry.name, "the published copy")
+            size, sha256, _git = hash_file(self._request.published / entry.name)
+            tally.land(size)
+            tally.end(None, size)
+            if sha256 != entry.sha256:
+                wrong.append(entry)
+
+        if suspects:
+            with self._reporter.during("checking", tally):
+                self._workers.run(suspects, check)
+        return wrong
+
+    def _copy(self, missing: tuple[FileEntry, ...], outcome: Outcome) -> None:
+        """Fill the partial folder: links to the files that are right already, copies of the others."""
+        plan, request = self._plan, self._request
+        for stale in request.root.glob(f"{request.name}.partial-*"):
+            if stale != self._partial:
+                remove(stale)
+        require_possible(request, plan, missing, self._partial)
+        self._partial.mkdir(mode=0o755, exist_ok=True)
+        wanted = {entry.name for entry in missing}
+        missing = missing + self._link([entry for entry in plan.manifest.files if entry.name not in wanted])
+        journal = PartJournal(request.state / "journal.jsonl", plan.manifest.digest)
+        durable = not measure_room(request.root).in_memory
+        tally = Tally(sum(entry.size_bytes or 0 for entry in missing))
+
+        def found(entry: FileEntry) -> Iterator[tuple[Source, Path]]:
+            for source, path in candidates(entry, plan.sources, plan.reasons):
+                tally.begin(entry.name, source.label)
+                yield source, path
+
+        def copy(entry: FileEntry, buffer: bytearray) -> None:
+            size = entry.size_bytes or 0
+            if journal.is_whole(entry.name, self._partial / entry.name):
+                tally.land(size, copied=False)
+                return
+            with contextlib.closing(Landing(entry, self._partial / entry.name, journal, tally)) as landing:
+                source = copy_verified(landing, found(entry), buffer, self._stop, plan.reasons.add)
+                tally.end(source.label if source else None, size)
+                if source is None:
+                    raise NoSourceError(f"{request.name}: no source could give {entry.name}: {plan.reasons}")
+                landing.finish(durable=durable)
+
+        try:
+            with self._reporter.during("copying", tally):
+                self._workers.run(sorted(missing, key=lambda entry: -(entry.size_bytes or 0)), copy)
+        finally:
+            journal.close()
+        self._require_exact()
+        outcome.copied_bytes, outcome.by_source = tally.copied_bytes, tally.by_source
+        outcome.copied_files = len(missing)
+        outcome.resumed_bytes = tally.landed_bytes - tally.copied_bytes
+
+    def _link(self, right: list[FileEntry]) -> tuple[FileEntry, ...]:
+        """Link the published files that are right; what can't be linked is copied after all."""
+        left = []
+        for entry in right:
+            target = self._partial / entry.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                target.unlink(missing_ok=True)
+                os.link(self._request.published / entry.name, target, follow_symlinks=False)
+            except OSError:
+                left.append(entry)
+        return tuple(left)
+
+    def _require_exact(self) -> None:
+        """Nothing but the manifest's files may be published."""
+        names = {entry.name for entry in self._plan.manifest.files}
+        for name in set(proof.take(self._partial)) - names:
+            (self._partial / name).unlink()
