@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A stand-in for nvidia-smi that keeps its GPUs in a JSON file and speaks as drivers 550 to 580 do.
 
-Answers `--query-gpu` and changes what -pm, -pl, -lgc, -rgc, -lmc, -rmc, -e, -mig and -c change, with the real
-one's words, including its habit of ending with status 0 after "Treating as warning and moving on." The file is
-named by NVIDIA_SMI_STATE; its `faults` make the tool fail in the ways seen in the field. Standard library only.
+Answers `--query-gpu` and changes what -pm, -pl, -lgc, -rgc, -lmc, -rmc, -e, -mig and -c change, with the
+real one's words, including its habit of ending with status 0 after "Treating as warning and moving on."
+The file is named by NVIDIA_SMI_STATE; its `faults` make the tool fail in the ways seen in the field.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ NO_DRIVER = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest "
     "NVIDIA driver is installed and running.\n"
 )
+GOES_ON = "Treating as warning and moving on.\n"
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.95\n"
 PERSISTENCE_WARNING = (
-    "\nWarning: persistence mode is disabled on device {pci}. See the Known Issues section of the nvidia-smi(1) man "
-    "page for more information. Run with [--help | -h] switch to get more information on how to enable "
-    "persistence mode.\n"
+    "\nWarning: persistence mode is disabled on device {pci}. See the Known Issues section of the "
+    "nvidia-smi(1) man page for more information. Run with [--help | -h] switch to get more information on "
+    "how to enable persistence mode.\n"
 )
-STATUS_BAD_ARGUMENT, STATUS_NOT_FOUND, STATUS_NO_PERMISSION, STATUS_NO_DRIVER, STATUS_MISMATCH = (
-    2,
-    6,
-    4,
-    9,
-    18,
-)
+STATUS_BAD_ARGUMENT = 2
+STATUS_NO_PERMISSION = 4
+STATUS_NOT_FOUND = 6
+STATUS_NO_DRIVER = 9
+STATUS_MISMATCH = 18
 COMPUTE_MODES = ("DEFAULT", "EXCLUSIVE_THREAD", "PROHIBITED", "EXCLUSIVE_PROCESS")
 SWITCHES = {
     "persistence_mode",
@@ -44,7 +43,7 @@ WATTS = {"power.limit", "enforced.power.limit", "power.default_limit", "power.mi
 
 
 def new_gpu(index: int, uuid: str, pci: str, name: str = "NVIDIA RTX PRO 6000 Blackwell") -> dict[str, Any]:
-    """A card as it comes up after a boot. Setting a field to a word such as `[N/A]` makes the card lack it."""
+    """A card as it comes up after a boot. A field with a word such as `[N/A]` is one that the card lacks."""
     return {
         "index": index,
         "uuid": uuid,
@@ -88,7 +87,7 @@ def new_state(gpus: int = 2) -> dict[str, Any]:
 
 
 def reboot(state: dict[str, Any]) -> None:
-    """What a reboot of the host does to the settings: ECC and MIG get what was pending, the rest is forgotten."""
+    """What a reboot of the host does: ECC and MIG get what was pending, the rest is forgotten."""
     for gpu in state["gpus"]:
         fresh = new_gpu(gpu["index"], gpu["uuid"], gpu["pci.bus_id"])
         for field in ("persistence_mode", "compute_mode", "locked.graphics", "locked.memory", "busy"):
@@ -232,7 +231,7 @@ def persistence(gpu: dict[str, Any], value: str) -> str:
 
 def ecc(gpu: dict[str, Any], value: str) -> str:
     if missing(gpu, "ecc.mode.pending"):
-        return f"Changing ECC mode is not supported for GPU {gpu['pci.bus_id']}.\nTreating as warning and moving on.\n"
+        return f"Changing ECC mode is not supported for GPU {gpu['pci.bus_id']}.\n{GOES_ON}"
     gpu["ecc.mode.pending"] = value == "1"
     return f"{'Enabled' if value == '1' else 'Disabled'} ECC support for GPU {gpu['pci.bus_id']}.\n"
 
@@ -240,14 +239,14 @@ def ecc(gpu: dict[str, Any], value: str) -> str:
 def mig(gpu: dict[str, Any], value: str) -> str:
     pci, word = gpu["pci.bus_id"], "enable" if value == "1" else "disable"
     if missing(gpu, "mig.mode.pending"):
-        return f"Unable to {word} MIG Mode for GPU {pci}: Not Supported\nTreating as warning and moving on.\n"
+        return f"Unable to {word} MIG Mode for GPU {pci}: Not Supported\n{GOES_ON}"
     gpu["mig.mode.pending"] = value == "1"
     if gpu["busy"]:
         return (
             f"Warning: MIG mode is in pending {word} state for GPU {pci}:In use by another client\n"
-            f"{pci} is currently being used by one or more other processes (e.g. CUDA application or a monitoring "
-            "application such as another instance of nvidia-smi). Please first kill all processes using the device "
-            "and retry the command or reboot the system to make MIG mode effective.\n"
+            f"{pci} is currently being used by one or more other processes (e.g. CUDA application or a "
+            "monitoring application such as another instance of nvidia-smi). Please first kill all processes "
+            "using the device and retry the command or reboot the system to make MIG mode effective.\n"
         )
     gpu["mig.mode.current"] = gpu["mig.mode.pending"]
     return f"{word.capitalize()}d MIG Mode for GPU {pci}\n"
@@ -264,7 +263,7 @@ def compute_mode(gpu: dict[str, Any], value: str) -> str:
 def power_limit(gpu: dict[str, Any], value: str) -> str:
     pci, watts = gpu["pci.bus_id"], float(value)
     if missing(gpu, "power.limit"):
-        return f"Changing power management limit is not supported for GPU: {pci}.\nTreating as warning and moving on.\n"
+        return f"Changing power management limit is not supported for GPU: {pci}.\n{GOES_ON}"
     if not gpu["power.min_limit"] <= watts <= gpu["power.max_limit"]:
         raise Ended(
             STATUS_BAD_ARGUMENT,
@@ -278,10 +277,7 @@ def power_limit(gpu: dict[str, Any], value: str) -> str:
 
 def lock_graphics(gpu: dict[str, Any], value: str) -> str:
     if missing(gpu, "clocks.max.graphics"):
-        return (
-            f"Setting locked GPU clocks is not supported for GPU {gpu['pci.bus_id']}.\n"
-            "Treating as warning and moving on.\n"
-        )
+        return f"Setting locked GPU clocks is not supported for GPU {gpu['pci.bus_id']}.\n{GOES_ON}"
     low, high = (min(int(end), gpu.get("clock_cap", 10**6)) for end in value.split(","))
     gpu["locked.graphics"] = [low, high]
     return f'GPU clocks set to "(gpuClkMin {low}, gpuClkMax {high})" for GPU {gpu["pci.bus_id"]}\n'
