@@ -102,13 +102,17 @@ def _pull(arguments: argparse.Namespace, layout: Layout) -> int:
 def _merge(_arguments: argparse.Namespace, layout: Layout) -> int:
     from collector.environments import differences  # noqa: PLC0415 - each command loads what it needs
     from collector.publish import write_merged, write_quarantine  # noqa: PLC0415 - as above
+    from collector.request_table import write_requests  # noqa: PLC0415 - as above
 
     with layout.locked():
         merged = _read(layout)
         written = write_merged(layout, merged)
+        requests, count, problems = write_requests(layout, merged)
         aside = write_quarantine(layout, merged)
     for file in merged.refused:
         _say(f"{layout.relative(file.path)}: {file.verdict}: {file.reason}")
+    for problem in problems:
+        _say(problem)
     for campaign in merged.campaigns:
         for problem in campaign.problems:
             _say(f"{campaign.title}: {problem}")
@@ -122,7 +126,8 @@ def _merge(_arguments: argparse.Namespace, layout: Layout) -> int:
     for difference in differences(merged.environments):
         values = ", ".join(f"{name}: {value}" for name, value in difference.values.items())
         _say(f"environments differ in {difference.field} ({values}) and are kept apart")
-    _say(f"merged into {', '.join(str(path) for path in written)}")
+    names = ", ".join(path.name for path in written)
+    _say(f"{names} and {requests.name} ({plural(count, 'request')}) are in {layout.merged}")
     return EXIT_OK
 
 

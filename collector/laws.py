@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +41,10 @@ def _naming(cell: Cell) -> Iterator[str]:
         yield f"the cell is called {cell.cell}, its parts say {expected}"
     if cell.point_unit != POINT_UNITS[cell.workload]:
         yield f"a {cell.workload} point is in {POINT_UNITS[cell.workload]}, not in {cell.point_unit}"
+    hashed = {"identity": cell.fingerprint.identity, "workload": cell.workload}
+    canonical = msgspec.json.encode({**hashed, "point": cell.point, "repeat": cell.repeat}, order="sorted")
+    if hashlib.sha256(canonical).hexdigest() != cell.content_hash:
+        yield "its content_hash is not that of its identity, workload, point and repeat"
     for role, companion in cell.files.items():
         if "/" in companion.name or not companion.name.startswith(f"{cell.cell}."):
             yield f"its {role} file is called {companion.name!r}, which does not begin with the cell's name"
@@ -91,6 +98,10 @@ def _conserving(cell: Cell, metrics: Metrics) -> Iterator[str]:
     drafts, accepted = metrics.draft_tokens, metrics.accepted_drafts
     if drafts is not None and accepted is not None and accepted > drafts:
         yield f"{accepted} drafts accepted of {drafts}"
+    if metrics.accept_length is not None and metrics.verify_steps:
+        expected = metrics.completion_tokens / metrics.verify_steps
+        if not math.isclose(expected, metrics.accept_length, rel_tol=TOLERANCE):
+            yield f"an accept length of {metrics.accept_length:g}, but its tokens by step are {expected:.3f}"
 
 
 def _ordering(distribution: Distribution) -> Iterator[str]:

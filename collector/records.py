@@ -114,6 +114,30 @@ class Cell(Struct, frozen=True, forbid_unknown_fields=True):
     evidence: dict[str, Any] | None
 
 
+class RequestRecord(Struct, frozen=True):
+    """One request of a cell. Times are milliseconds since the cell's first send."""
+
+    index: Count
+    conversation: Count
+    turn: Count
+    ok: bool
+    why: Code | None = None
+    detail: str | None = None
+    sent_ms: float | None = None
+    first_ms: float | None = None
+    last_ms: float | None = None
+    end_ms: float | None = None
+    chunks: Count | None = None
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    cached_tokens: Count | None = None
+    finish_reason: str | None = None
+    verify_steps: Count | None = None
+    draft_tokens: Count | None = None
+    accepted_drafts: Count | None = None
+    text_sha256: str | None = None
+
+
 class Event(Struct, frozen=True):
     """One line of a campaign's journal. Unknown keys are left for newer writers of the same version."""
 

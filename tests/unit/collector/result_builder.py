@@ -204,7 +204,7 @@ class CampaignBuilder:
             "content_hash": hashlib.sha256(canonical(hashed)).hexdigest(),
             "fingerprint": {
                 "identity": identity,
-                "comparability": self.comparability,
+                "comparability": copy.deepcopy(self.comparability),
                 "recorded": {"boot_id": "b-1", "uptime_s": 812.5},
             },
             "requests": {"planned": planned, "ok": planned if ok else 0, "failed": 0 if ok else planned},
