@@ -43,8 +43,7 @@ options:
     default: [inference-*, bench-run-*, model-stage-*]
   shutdown_s: {description: Seconds for a clean shutdown before it is forced., type: int, default: 60}
   start_s: {description: Seconds until the container's init must be up., type: int, default: 120}
-  step: {description: Name of the step in the report., type: str, default: ""}
-  step_started: {description: "When that step began (epoch), if before this call.", type: float, default: 0}
+  spent_s: {description: "With C(running), the seconds that the host's reboot took.", type: float, default: 0}
   conf_dir: {description: Folder of the containers' files., type: path, default: /etc/pve/lxc}
   ha_resources: {description: Proxmox's HA resources., type: path, default: /etc/pve/ha/resources.cfg}
   proc_devices: {description: The kernel's list of majors., type: path, default: /proc/devices}
@@ -98,8 +97,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     },
     "shutdown_s": {"type": "int", "default": 60},
     "start_s": {"type": "int", "default": 120},
-    "step": {"type": "str", "default": ""},
-    "step_started": {"type": "float", "default": 0},
+    "spent_s": {"type": "float", "default": 0},
     "conf_dir": {"type": "path", "default": "/etc/pve/lxc"},
     "ha_resources": {"type": "path", "default": "/etc/pve/ha/resources.cfg"},
     "proc_devices": {"type": "path", "default": "/proc/devices"},
@@ -132,6 +130,7 @@ class Work:
             force=params["force"],
         )
         self.waited_s = 0.0
+        self.plugged = True
 
     def started(self, before: str) -> str:
         if before == "running":
@@ -158,19 +157,27 @@ class Work:
         rules, devices = self.params["rules"], self.params["devices"]
         if before != "running" or not (rules or devices):
             return "nothing to plug in"
-        what = [*(f"rule `{rule}`" for rule in rules), *(f"{key} {value}" for key, value in devices.items())]
-        if not self.check:
+        what = [*(f"`{rule}`" for rule in rules), *(f"{key} {value}" for key, value in devices.items())]
+        if self.check:
+            return f"would allow it while it runs: {', '.join(what)}"
+        try:
             self.container.allow_now(rules)
             self.container.plug_in(devices)
-        return f"{'would plug' if self.check else 'plugged'} in while it runs: {', '.join(what)}"
+        except PveLxcError as exc:  # the next step of the ladder, a restart, does the same more dearly
+            self.plugged = False
+            return f"it can't be changed while it runs: {exc}"
+        return f"allowed it while it runs: {', '.join(what)}"
 
     def running(self, before: str) -> str:
+        if self.check:
+            return "would reboot the host and wait for the container"
+        self.waited_s = self.params["spent_s"]
         self._timed(self.container.await_running)
-        return f"the container is up ({before} when first asked)"
+        return f"the host was rebooted, its container is up (it was {before} when first asked)"
 
     def host_idle(self, before: str) -> str:
         require_host_idle(self.consent, self.container, allowed=self.params["allowed"])
-        return f"nothing on this host stands against a reboot (container {before})"
+        return f"nothing stands against a reboot of the host (container: {before})"
 
     def _timed(self, work: Any) -> None:  # noqa: ANN401 - a method without arguments
         started = time.monotonic()
@@ -189,15 +196,15 @@ class Work:
 def changes(state: str, before: str, params: dict[str, Any]) -> bool:
     """The same answer in check mode and for real."""
     plugs = bool(params["rules"] or params["devices"]) and before == "running"
-    return {"started": before != "running", "restarted": True, "hot_plugged": plugs}.get(state, False)
+    made = {"started": before != "running", "restarted": True, "hot_plugged": plugs, "running": True}
+    return made.get(state, False)
 
 
 def main() -> None:
     module = AnsibleModule(ARGUMENTS, supports_check_mode=True)
     params = module.params
-    step = Step(params["step"] or STEPS[params["state"]])
-    if params["step_started"]:
-        step.started -= max(0.0, time.time() - params["step_started"])
+    step = Step(STEPS[params["state"]])
+    step.started -= params["spent_s"]
     work = Work(params, check=module.check_mode)
     try:
         before = work.container.status()
@@ -208,7 +215,7 @@ def main() -> None:
         module.fail_json(
             msg=str(exc), refused=kind == "refused", **step.report(f"{kind}: {exc}", changed=False)
         )
-    changed = changes(params["state"], before, params)
+    changed = work.plugged and changes(params["state"], before, params)
     result = {"changed": changed, "before": before, "after": after}
     if work.waited_s:
         result["waited_s"] = {"boot": round(work.waited_s, 2)}

@@ -78,7 +78,7 @@ mode: {description: C(rules) or C(devices)., type: str, returned: with state=pre
 changes: {description: Each change in words., type: list, elements: str, returned: with state=present}
 notes: {description: What was left alone and why., type: list, elements: str, returned: with state=present}
 live_rules:
-  description: Rules that a running container lacks.
+  description: What the container must be allowed, whether its file said so before or not.
   type: list
   elements: str
   returned: with state=present
@@ -148,6 +148,8 @@ def grant(params: dict[str, Any], places: Places, step: Step, *, check: bool) ->
 
 
 def sentence(outcome: Outcome, *, check: bool) -> str:
+    if outcome.deferred and not outcome.changed:
+        return f"left to the hot-plug: {'; '.join(outcome.plan.changes)}"
     if not outcome.changed:
         return "the file has all it needs" + (f" ({outcome.plan.notes[0]})" if outcome.plan.notes else "")
     return ("would " if check else "") + "; ".join(outcome.plan.changes)

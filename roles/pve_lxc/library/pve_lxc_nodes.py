@@ -44,6 +44,7 @@ from ansible.module_utils.pve_lxc import drivers, nodes
 from ansible.module_utils.pve_lxc.commands import find, node_helper, runner
 from ansible.module_utils.pve_lxc.errors import PveLxcError, Refused
 from ansible.module_utils.pve_lxc.reporting import Step, joined
+from ansible.module_utils.pve_lxc.rules import read_proc_devices
 
 if TYPE_CHECKING:
     from ansible.module_utils.pve_lxc.nodes import Finding
@@ -58,12 +59,14 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "driver_dir": {"type": "path", "default": "/proc/driver/nvidia"},
     "dev_dir": {"type": "path", "default": "/dev"},
 }
+DONE = {"make": "made it", "replace": "replaced it", "chmod": "opened it"}
+WOULD = {"make": "would make it", "replace": "would replace it", "chmod": "would open it"}
 
 
 def load(params: dict[str, Any], *, check: bool) -> list[str]:
     proc_devices = Path(params["proc_devices"])
     if check:
-        return drivers.missing_drivers(proc_devices.read_text())
+        return drivers.missing_drivers(read_proc_devices(proc_devices))
     return drivers.load(proc_devices, runner(params["limit_s"]), find)
 
 
@@ -71,7 +74,7 @@ def make(params: dict[str, Any], *, check: bool) -> list[Finding]:
     """What was found wrong and put right. All refusals come before the first change."""
     dev_dir = Path(params["dev_dir"])
     minors = nodes.gpu_minors(Path(params["driver_dir"]), dev_dir, params["expected_gpus"])
-    needed = nodes.host_nodes(Path(params["proc_devices"]).read_text(), minors)
+    needed = nodes.host_nodes(read_proc_devices(Path(params["proc_devices"])), minors)
     findings = nodes.inspect(needed, dev_dir, replace_files=params["replace_files"])
     wrong = [finding for finding in findings if finding.action != "keep"]
     refused = [finding.why for finding in wrong if finding.action == "refuse"]
@@ -95,7 +98,8 @@ def report_load(loaded: list[str], step: Step, *, check: bool) -> dict[str, Any]
 def report_make(wrong: list[Finding], step: Step, *, check: bool) -> dict[str, Any]:
     done = [finding for finding in wrong if finding.action != "wait"]
     waiting = [finding.node.name for finding in wrong if finding.action == "wait"]
-    parts = [f"{finding.why}: {'would ' if check else ''}{finding.action}" for finding in done]
+    verbs = WOULD if check else DONE
+    parts = [f"{finding.why}: {verbs[finding.action]}" for finding in done]
     if waiting:
         parts.append(f"{', '.join(waiting)}: known only after the drivers are loaded")
     return step.report("; ".join(parts) or "all nodes are right", changed=bool(done))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .conf import decode, parse
 from .errors import PveLxcError, Refused
 from .holders import Holder, gpu_holders
-from .rules import nvidia_majors, parse_proc_devices
+from .rules import nvidia_majors, parse_proc_devices, read_proc_devices
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ class Consent:
             )
 
     def others_on_gpus(self) -> list[Holder]:
-        majors = nvidia_majors(parse_proc_devices(self.proc_devices.read_text()))
+        majors = nvidia_majors(parse_proc_devices(read_proc_devices(self.proc_devices)))
         return [
             holder
             for holder in gpu_holders(majors)

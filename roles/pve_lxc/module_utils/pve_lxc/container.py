@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _STATUS = re.compile(r"^status:\s*(\S+)", re.MULTILINE)
 _POLL_S = 0.25
-_SETTLE_S = 10.0
+_SETTLE_S = 5.0
 _INIT_UP = ("running", "degraded", "maintenance")
 _INIT_COMING = ("initializing", "starting")
 
@@ -66,7 +66,8 @@ class Container:
     def _order(self, command: list[str], status: str, limit_s: float) -> None:
         """Under HA the command only requests the change, so what counts is the status later."""
         code, out, err = self.run(command)
-        patience = limit_s if self.ha_managed else _SETTLE_S if code == 0 else 0.0
+        # After an error a little patience too: the host's own start of its containers may have been faster.
+        patience = limit_s if self.ha_managed else _SETTLE_S
         if not self._comes_to(status, patience):
             said = f"`{' '.join(command)}` ended with {code}: {_words(err or out) or 'it printed nothing'}"
             raise PveLxcError(f"container {self.vmid} is {self.status()}, not {status}. {said}")

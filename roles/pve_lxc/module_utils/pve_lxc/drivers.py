@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .errors import PveLxcError
-from .rules import CORE_DRIVERS, UVM_DRIVER, nvidia_majors, parse_proc_devices
+from .rules import CORE_DRIVERS, UVM_DRIVER, nvidia_majors, parse_proc_devices, read_proc_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ def load_commands(missing: list[str], find: Find) -> list[list[str]]:
 
 def load(proc_devices: Path, run: Run, find: Find) -> list[str]:
     """Load what is missing and return it; nothing is believed until /proc/devices says it."""
-    missing = missing_drivers(proc_devices.read_text())
+    missing = missing_drivers(read_proc_devices(proc_devices))
     if not missing:
         return []
     commands = load_commands(missing, find)
@@ -52,7 +52,7 @@ def load(proc_devices: Path, run: Run, find: Find) -> list[str]:
         said.append(f"`{' '.join(command)}` ended with {code}{f': {words}' if words else ''}")
         if code != 0:
             break
-    still = missing_drivers(proc_devices.read_text())
+    still = missing_drivers(read_proc_devices(proc_devices))
     if still:
         raise PveLxcError(
             f"{', '.join(still)} couldn't be loaded: {'; '.join(said)}. {proc_devices} doesn't list it. Look "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from .errors import NotReady, Refused
 from .plan_nodes import grant_by_devices, grant_by_mounts
-from .plan_rules import drop_stale_rules, grant_by_rules
+from .plan_rules import plan_rules
 from .rules import CORE_DRIVERS, UVM_DRIVER, parse_proc_devices
 from .situation import Plan, Situation
 
@@ -59,8 +59,7 @@ def wanted(  # noqa: PLR0913 - each is an independent fact; bundling them would 
             "unprivileged container: Proxmox allows it every device, so its rules are left alone"
         )
     else:
-        grant_by_rules(situation, plan)
-        drop_stale_rules(situation, plan)
+        plan_rules(situation, plan)
     return plan
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .situation import Node, Plan, Situation
 
 _DEVICE_LIMIT = 256
-_DEVICE_OPTIONS = "mode=0666"  # exactly so: Proxmox refuses `666`
+_DEVICE_MODE = "mode=0666"  # exactly so: Proxmox refuses `666`
 
 
 def grant_by_devices(situation: Situation, plan: Plan) -> None:
@@ -31,7 +31,7 @@ def grant_by_devices(situation: Situation, plan: Plan) -> None:
         else:
             key = _free_key(taken, node)
             taken.add(key)
-            plan.set_key(key, f"{node.path},{_DEVICE_OPTIONS}", f"add {key} for {node.path}")
+            plan.set_key(key, f"{node.path},{_DEVICE_MODE}", f"add {key} for {node.path}")
 
 
 def grant_by_mounts(situation: Situation, plan: Plan) -> None:
@@ -50,8 +50,12 @@ def grant_by_mounts(situation: Situation, plan: Plan) -> None:
 
 
 def _mend(situation: Situation, plan: Plan, node: Node, key: str) -> None:
-    if situation.dev_keys[key].complaint:
-        plan.set_key(key, f"{node.path},{_DEVICE_OPTIONS}", f"replace {key}, which Proxmox can't read")
+    value = situation.dev_keys[key]
+    if not value.opens_for_all:
+        why = "which Proxmox can't read" if value.complaint else "which not every user in it could open"
+        owner = "".join(f",{name}={value.options[name]}" for name in ("uid", "gid") if name in value.options)
+        kept = "" if value.complaint else owner
+        plan.set_key(key, f"{node.path},{_DEVICE_MODE}{kept}", f"rewrite {key} ({node.path}), {why}")
     if not node.exists:
         plan.notes.append(
             f"{key} names {node.path}, which doesn't exist on the host: the container will not start"

@@ -5,18 +5,25 @@ The kernel picks most NVIDIA majors at boot, so a rule from before a reboot can 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .errors import Refused
-from .rules import ALLOW, DRM_DRIVER, Grants, is_dynamic, likely_major, parse_rule, write_rule
+from .rules import ALLOW, DENY, DRM_DRIVER, Grants, is_dynamic, mended_rule, parse_rule, write_rule
 
 if TYPE_CHECKING:
     from .conf import Entry
     from .situation import Node, Plan, Situation
 
 
-def grant_by_rules(situation: Situation, plan: Plan) -> None:
-    grants = Grants(situation.entries)
+def plan_rules(situation: Situation, plan: Plan) -> None:
+    entries = _mend_rules(situation, plan)
+    _allow_needed(situation, plan, entries)
+    _drop_stale(situation, plan, entries)
+
+
+def _allow_needed(situation: Situation, plan: Plan, entries: list[Entry]) -> None:
+    grants = Grants(entries)
     for major, minors in _needed(situation, plan).items():
         names = situation.names(major)
         denied = grants.denied_by(major)
@@ -25,15 +32,29 @@ def grant_by_rules(situation: Situation, plan: Plan) -> None:
                 f"line {denied.line_no} denies major {major} ({names}) on purpose: "
                 f"`{denied.key}: {denied.value}`. Remove that line, or leave this container out"
             )
-        if all(grants.open(major, minor) for minor in minors):
-            continue
         rule = write_rule(major)
-        broken = _broken_rule(situation, major)
-        if broken:
-            plan.replace(broken, rule, f"rewrite line {broken.line_no}, which LXC refuses, for {names}")
-        else:
-            plan.add(ALLOW, rule, f"allow major {major} ({names})")
         plan.live_rules.append(rule)
+        if not all(grants.open(major, minor) for minor in minors):
+            plan.add(ALLOW, rule, f"allow major {major} ({names})")
+
+
+def _mend_rules(situation: Situation, plan: Plan) -> list[Entry]:
+    """The entries, with those rewritten that LXC refuses: with one such line the container doesn't start."""
+    entries = []
+    for entry in situation.entries:
+        if entry.key not in (ALLOW, DENY) or parse_rule(entry.value):
+            entries.append(entry)
+            continue
+        value = mended_rule(entry.value, situation.nvidia)
+        if value:
+            plan.replace(entry, value, f"rewrite line {entry.line_no}, which LXC refuses, as `{value}`")
+            entries.append(replace(entry, value=value))
+        else:
+            plan.notes.append(
+                f"line {entry.line_no} (`{entry.key}: {entry.value}`) stops LXC from starting the container, "
+                "and what it should allow can't be told: correct or remove it"
+            )
+    return entries
 
 
 def _needed(situation: Situation, plan: Plan) -> dict[int, list[int | None]]:
@@ -64,13 +85,8 @@ def _is_mounted(situation: Situation, names: list[str]) -> bool:
     return any(mount.source == f"/dev/{name}" for mount in situation.mounts for name in names)
 
 
-def _broken_rule(situation: Situation, major: int) -> Entry | None:
-    rules = (entry for entry in situation.entries if entry.key == ALLOW and not parse_rule(entry.value))
-    return next((entry for entry in rules if likely_major(entry.value) == major), None)
-
-
-def drop_stale_rules(situation: Situation, plan: Plan) -> None:
-    for entry in situation.entries:
+def _drop_stale(situation: Situation, plan: Plan, entries: list[Entry]) -> None:
+    for entry in entries:
         rule = parse_rule(entry.value) if entry.key == ALLOW else None
         # Ours are all `c MAJOR:*`; a rule for one minor was written by someone for one device.
         if not rule or rule.type != "c" or rule.major is None or rule.minor is not None:

@@ -6,8 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .errors import PveLxcError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from .conf import Entry
 
@@ -37,7 +40,10 @@ _DYNAMIC = (range(234, 255), range(384, 512))
 
 _RULE = re.compile(r"(?P<type>[abc])\s(?P<major>\*|\d+):(?P<minor>\*|\d+)\s(?P<access>.*)", re.ASCII)
 _ACCESS = re.compile(r"([rwm]{3}.*|[rwm]{0,2})", re.ASCII | re.DOTALL)
-_LOOSE = re.compile(r"\s*[abc]\s*(\d+)\s*:", re.ASCII)
+_LOOSE = re.compile(
+    r"\s*(?P<type>[abc])\s+(?:0x)?(?P<major>\*|[0-9a-f]+)\s*:\s*(?P<minor>\*|\d+)\s+(?P<access>[rwm]{1,3})(?![a-z])",
+    re.ASCII | re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,23 @@ def parse_rule(value: str) -> Rule | None:
 def likely_major(value: str) -> int | None:
     """The major that someone meant in a rule that LXC refuses."""
     match = _LOOSE.match(value)
-    return int(match.group(1)) if match else None
+    return int(match["major"]) if match and match["major"].isdigit() else None
+
+
+def mended_rule(value: str, majors: Iterable[int]) -> str:
+    """The rule that was meant where LXC refuses what is written; "" where that can't be told.
+
+    `stat` prints majors in hexadecimal, so such a number is believed when it is one of `majors`.
+    """
+    match = _LOOSE.match(value)
+    if not match:
+        return ""
+    major = match["major"]
+    if major != "*" and not major.isdigit():
+        if int(major, 16) not in majors:
+            return ""
+        major = str(int(major, 16))
+    return f"{match['type']} {major}:{match['minor']} {match['access']}"
 
 
 def write_rule(major: int) -> str:
@@ -140,6 +162,13 @@ def parse_proc_devices(text: str) -> dict[int, list[str]]:
         if match and section == "Character":
             majors.setdefault(int(match.group(1)), []).append(match.group(2))
     return majors
+
+
+def read_proc_devices(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as exc:
+        raise PveLxcError(f"{path} can't be read: {exc.strerror}") from exc
 
 
 def nvidia_majors(devices: Mapping[int, Iterable[str]]) -> dict[int, list[str]]:

@@ -227,4 +227,10 @@ class DeviceValue:
 
     @property
     def mode(self) -> str:
-        return self.options.get("mode", "")
+        return self.options.get("mode", "0660")  # Proxmox's own default
+
+    @property
+    def opens_for_all(self) -> bool:
+        """Whether every user of the container may read and write the node."""
+        denies = self.options.get("deny-write", "0").lower() in ("1", "on", "yes", "true")
+        return not self.complaint and not denies and int(self.mode, 8) & 0o666 == 0o666  # noqa: PLR2004

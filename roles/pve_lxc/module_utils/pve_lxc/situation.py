@@ -58,9 +58,10 @@ class Plan:
     edit: Edit = field(default_factory=Edit)
     changes: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    live_rules: list[str] = field(default_factory=list)  # the rules to add, for a hot-plug
+    live_rules: list[str] = field(default_factory=list)  # all it must be allowed, in its file or not
 
     def drop(self, entry: Entry, what: str) -> None:
+        self.edit.replace_entries.pop(entry.line_no, None)
         self.edit.drop_entries.append(entry.line_no)
         self.changes.append(f"drop line {entry.line_no}: {what}")
 

@@ -69,7 +69,7 @@ class ContainerFile:
                 return self.path.read_bytes()
             except FileNotFoundError:
                 if time.monotonic() > deadline:
-                    raise PveLxcError(
+                    raise Refused(
                         f"{self.path} does not exist: is {self.vmid} the id of a container of this host?"
                     ) from None
             except OSError as exc:

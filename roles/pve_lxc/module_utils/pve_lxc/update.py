@@ -13,6 +13,7 @@ from .conf import decode, encode, parse
 from .edit import apply
 from .nodes import container_nodes, gpu_minors, host_nodes
 from .plan import version_of, wanted
+from .rules import read_proc_devices
 from .situation import DEVICE_KEY, Mount
 from .store import ContainerFile
 
@@ -92,7 +93,7 @@ def update(vmid: int, places: Places, wishes: Wishes, *, check: bool = False, ex
 
 
 def plan_file(config: Config, places: Places, wishes: Wishes, records: Mapping[str, Sequence[str]]) -> Plan:
-    proc_devices = places.proc_devices.read_text()
+    proc_devices = read_proc_devices(places.proc_devices)
     minors = gpu_minors(places.driver_dir, places.dev_dir, wishes.expected_gpus)
     nodes = host_nodes(proc_devices, minors)
     return wanted(

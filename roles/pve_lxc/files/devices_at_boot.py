@@ -1,0 +1,9 @@
+#!/usr/bin/python3
+"""Run by recover-and-bench-devices.service before Proxmox starts its containers."""
+
+import sys
+
+from pve_lxc.boot import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Which steps of the repair ladder a diagnosis needs now, cheapest first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LADDER = (
+    "load_modules",
+    "make_nodes",
+    "fix_config",
+    "hot_plug",
+    "start_container",
+    "restart_container",
+    "reboot_host",
+)
+# Causes that end when a running container is allowed what its file says.
+_PLUGGABLE = frozenset(("config_not_applied",))
+
+
+def steps_needed(
+    diagnosis: Mapping[str, Any], done: Mapping[str, Any], *, hot_plug_enabled: bool = True
+) -> list[str]:
+    """The steps to take now, in order. A step that was taken is not taken again.
+
+    The diagnosis may be older than the last step, where that step alone can't heal: a changed file counts for
+    a running container only after a hot-plug or a restart.
+    """
+    if diagnosis["verdict"] == "healthy":
+        return []
+    causes = [cause for cause in diagnosis["causes"] if cause["severity"] == "repairable"]
+    needed = {str(cause["repair"]) for cause in causes if cause.get("repair")}
+    running = diagnosis["link"].get("container") == "running"
+    file_step = done.get("fix_config", {})
+    file_changed = bool(file_step.get("config_changed") or file_step.get("deferred"))
+    if running and file_changed and not done.get("hot_plug", {}).get("changed"):
+        needed.add("restart_container")
+    not_applied = any(cause["name"] in _PLUGGABLE for cause in causes)
+    if hot_plug_enabled and running and (file_changed or not_applied):
+        needed.add("hot_plug")
+    return [step for step in LADDER if step in needed and step not in done]
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Any]:
+        return {"pve_lxc_steps_needed": steps_needed}
