@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Start, stop and look at inference units for a client that isn't root: one JSON line in, one JSON line out.
 
-systemd starts this for each connection (Accept=yes), with the connection as standard input. Who may connect is
-the socket's group; what may be touched are the units that have a description file, and nothing else.
+systemd starts this for each connection (Accept=yes), with the connection as standard input. Who may connect
+is the socket's group; what may be touched are the units that have a description file, and nothing else.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ JOURNAL_BYTES = 16 * 1024 * 1024
 
 NUMBERS = ("ExecMainCode", "ExecMainStatus", "MainPID", "NRestarts", "ExecMainStartTimestampMonotonic")
 TEXTS = ("ActiveState", "SubState", "Result", "InvocationID", "ControlGroup")
+RUN_FIELDS = ("_SYSTEMD_INVOCATION_ID", "INVOCATION_ID")
 QUIET = ("inactive", "failed")
 KERNEL = re.compile(
     r"NVRM|Xid|oom|out of memory|killed process|segfault|traps:|general protection", re.IGNORECASE
@@ -91,7 +92,7 @@ class System:
         return dict(raw)
 
     def names(self) -> list[str]:
-        return sorted(path.stem for path in self.descriptions.glob("*.json") if NAME.match(path.stem))
+        return sorted(path.stem for path in self.descriptions.glob("*.json") if NAME.fullmatch(path.stem))
 
     def properties(self, unit: str, names: Sequence[str]) -> dict[str, str]:
         done = self.run(["systemctl", "show", f"--property={','.join(names)}", "--", unit])
@@ -169,29 +170,47 @@ def seconds(span: str) -> float:
 
 
 def evidence(system: System, unit: str) -> dict[str, Any]:
-    shown = show(system, unit)
-    found: dict[str, Any] = {**shown, "journal": [], "kernel": [], "notes": []}
-    if shown["InvocationID"]:
+    """State, last log lines of the unit's last run, and what the kernel said since that run began."""
+    found: dict[str, Any] = {**show(system, unit), "journal": [], "kernel": [], "notes": []}
+    since_us = found["ExecMainStartTimestampMonotonic"]
+    if not found["InvocationID"]:
+        # systemd forgets a unit that has ended with status 0, as a crashed server can; its journal remembers.
+        found["InvocationID"], since_us = last_run(system, unit)
+    if found["InvocationID"]:
         # --all: a line with colours or a progress bar would else be replaced by "[blob data]".
         query = ["journalctl", "--no-pager", "--all", "--output=cat", f"--lines={JOURNAL_LINES}"]
-        done = system.run(
-            [
-                *query,
-                f"_SYSTEMD_INVOCATION_ID={shown['InvocationID']}",
-                "+",
-                f"INVOCATION_ID={shown['InvocationID']}",
-            ]
-        )
+        done = system.run([*query, *of_run(found["InvocationID"])])
         found["journal"] = lines(done.stdout)[-JOURNAL_LINES:]
         if done.returncode != 0:
             found["notes"].append(f"journalctl: {text(done.stderr).strip()}")
-    # The kernel's log is the machine's: its lines may speak of another container. --syslog needs no /dev/kmsg.
+    # The kernel's log is the machine's: its lines may be of another container. --syslog needs no /dev/kmsg.
     done = system.run(["dmesg", "--syslog", "--raw"])
     if done.returncode != 0:
         found["notes"].append(f"dmesg: {text(done.stderr).strip()}")
-    since_s = shown["ExecMainStartTimestampMonotonic"] / 1e6 - 1.0
-    found["kernel"] = kernel_lines(lines(done.stdout), since_s)[-JOURNAL_LINES:]
+    if since_us:
+        found["kernel"] = kernel_lines(lines(done.stdout), since_us / 1e6 - 1.0)[-JOURNAL_LINES:]
     return found
+
+
+def of_run(invocation: str) -> list[str]:
+    """Journal matches: what the run itself wrote, and what systemd wrote about it."""
+    return [f"_SYSTEMD_INVOCATION_ID={invocation}", "+", f"INVOCATION_ID={invocation}"]
+
+
+def last_run(system: System, unit: str) -> tuple[str, int]:
+    """Invocation and start (microseconds, monotonic) of the unit's last run in this boot, by the journal."""
+    query = ["journalctl", "--no-pager", "--boot", "--output=json"]
+    last = records(system.run([*query, "--lines=1", f"--unit={unit}"]).stdout)
+    invocation = next((str(each[key]) for each in last for key in RUN_FIELDS if key in each), "")
+    if not invocation:
+        return "", 0
+    told = records(system.run([*query, f"INVOCATION_ID={invocation}"]).stdout)
+    return invocation, min((int(each["__MONOTONIC_TIMESTAMP"]) for each in told), default=0)
+
+
+def records(raw: bytes) -> list[dict[str, Any]]:
+    """Journalctl's JSON lines; it says "-- No entries --" where it has none."""
+    return [json.loads(line) for line in text(raw).splitlines() if line.startswith("{")]
 
 
 def lines(raw: bytes) -> list[str]:
@@ -199,7 +218,7 @@ def lines(raw: bytes) -> list[str]:
 
 
 def kernel_lines(raw: Sequence[str], since_s: float) -> list[str]:
-    """Lines about GPUs, memory and crashes since a time on the monotonic clock, which the kernel log uses too."""
+    """Lines about GPUs, memory and crashes since a monotonic time: the kernel log's clock too."""
     found = []
     for line in raw:
         stamp = re.match(r"(?:<\d+>)?\[\s*(\d+\.\d+)\]", line)
@@ -219,7 +238,7 @@ def parse(request: bytes) -> tuple[str, str]:
     verb, name = asked["verb"], asked["configuration"]
     if verb not in VERBS:
         raise RequestError(f"unknown verb {verb!r}; known: {', '.join(VERBS)}")
-    if not isinstance(name, str) or not NAME.match(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise RequestError("a configuration's name has letters, digits, - and _, at most 80")
     return verb, name
 

@@ -73,7 +73,7 @@ def positive(text: str) -> int:
     return value
 
 
-# Groups of (names, metavar and type or None for a bare flag, help). Defaults that aren't None are in DEFAULTS.
+# By group: names, kind of value (None: a bare flag), help. Defaults that aren't None are in DEFAULTS.
 OPTIONS: dict[str, tuple[tuple[str, str | None, str], ...]] = {
     "server": (
         ("--model -m", "FILE", "GGUF file to serve (required)"),
@@ -243,7 +243,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         server = xllamacpp.Server(build_params(xllamacpp, options))
     except Exception as exc:  # noqa: BLE001 - the extension raises bare exceptions of several types; all end the start
         refuse(f"the server did not start with {options.model} on {options.host}:{options.port}: {exc}")
-    # Only now: while the engine loads no Python handler could run, and the default one ends the process at once.
+    # Only now: while the engine loads no Python handler could run, and the default ends the process at once.
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

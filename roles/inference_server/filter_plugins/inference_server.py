@@ -34,6 +34,7 @@ def _package() -> ModuleType:
 
 
 _package()
+engine_from = importlib.import_module(f"{_PACKAGE}.engines").engine_from
 configurations = importlib.import_module(f"{_PACKAGE}.configurations")
 flags = importlib.import_module(f"{_PACKAGE}.flags")
 units = importlib.import_module(f"{_PACKAGE}.units")
@@ -57,9 +58,7 @@ def needs(settings: dict[str, Any]) -> dict[str, Any]:
         if name not in used:
             continue
         try:
-            engines[name] = configurations.engine_from(
-                name, declared, settings["templates"], settings["program_dir"]
-            )
+            engines[name] = engine_from(name, declared, settings["templates"], settings["program_dir"])
         except ValueError as exc:
             problems.append(str(exc))
     faulty = {name for name in settings["engines"] if name in used and name not in engines}
@@ -106,17 +105,24 @@ def _place(model: str, engine: str) -> str:
 def model_problems(settings: dict[str, Any], probe: dict[str, Any]) -> list[str]:
     """Which configurations lack which model, and why; one sentence a model."""
     settings, probe = plain(settings), plain(probe)
-    lacking: dict[tuple[str, str, str], list[str]] = {}
+    found = []
     for name, declared in settings["configurations"].items():
         for word, key in (("model", "model"), ("draft model", "draft_model")):
             model = declared.get(key)
-            found = probe["models"].get(_place(model, declared["engine"])) if model else None
-            if found and found["problem"]:
-                lacking.setdefault((word, model, found["problem"]), []).append(name)
+            place = probe["models"].get(_place(model, declared["engine"])) if model else None
+            if place and place["problem"]:
+                found.append((name, f"the {word} {model} {place['problem']}"))
+    return _gather(found)
+
+
+def _gather(found: list[tuple[str, str]]) -> list[str]:
+    """One sentence a problem, whatever the number of configurations that have it."""
+    by_problem: dict[str, list[str]] = {}
+    for name, problem in found:
+        by_problem.setdefault(problem, []).append(name)
     return [
-        f"configuration{'s' if len(names) > 1 else ''} {_enumerate(names)}:"
-        f" {'their' if len(names) > 1 else 'its'} {word} {model} {problem}"
-        for (word, model, problem), names in lacking.items()
+        f"configuration{'s' if len(names) > 1 else ''} {_enumerate(names)}: {problem}"
+        for problem, names in by_problem.items()
     ]
 
 
@@ -125,13 +131,7 @@ def _enumerate(names: list[str], shown: int = 4) -> str:
     return ", ".join(names[:shown]) + (f" and {more} more" if more > 0 else "")
 
 
-def wanted(settings: dict[str, Any], probe: dict[str, Any]) -> dict[str, Any]:
-    """Problems, files and names: every unit and description, with flags checked against the installed builds.
-
-    Besides what `needs` takes, `settings` has: model_digests, host, port, unit_dir, description_dir, unit_template
-    and unit (what all units share).
-    """
-    settings, probe = plain(settings), plain(probe)
+def _template(text: str) -> jinja2.Template:
     render = jinja2.Environment(
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -139,66 +139,88 @@ def wanted(settings: dict[str, Any], probe: dict[str, Any]) -> dict[str, Any]:
         autoescape=False,  # noqa: S701 - a unit file, not HTML
     )
     render.filters["comment"] = CoreFilters().filters()["comment"]
-    template = render.from_string(settings["unit_template"])
-    problems: list[str] = []
-    files: list[dict[str, str]] = []
-    names: list[str] = []
-    keep: list[str] = []
-    for name, declared in settings["configurations"].items():
-        engine = configurations.engine_from(
-            declared["engine"],
-            settings["engines"][declared["engine"]],
-            settings["templates"],
-            settings["program_dir"],
-        )
-        asked = [model for model in (declared["model"], declared.get("draft_model")) if model]
-        found = {model: probe["models"][_place(model, engine.name)] for model in asked}
-        installed = probe["engines"][engine.name]
-        if installed["problem"] or any(each["problem"] for each in found.values()):
-            keep.append(name)
-            continue
-        served = configurations.serve(
-            name,
-            declared,
-            engine,
-            places={
-                model: configurations.Place(
-                    model, each["path"], settings["model_digests"].get(model), each["file"]
-                )
-                for model, each in found.items()
-            },
-            host=settings["host"],
-            default_port=int(settings["port"]),
-            engine_build=installed["build"],
-            known={option["name"]: flags.Option.from_json(option) for option in installed["options"]},
-        )
-        names.append(name)
-        problems += [f"configuration {name}: {problem} ({installed['build']})" for problem in served.problems]
+    return render.from_string(text)
+
+
+def _serve(settings: dict[str, Any], probe: dict[str, Any], name: str) -> Any:  # noqa: ANN401 - a Served, loaded by path
+    """A configuration made ready for its node; None where its engine or a model of it isn't there."""
+    declared = settings["configurations"][name]
+    engine = engine_from(
+        declared["engine"],
+        settings["engines"][declared["engine"]],
+        settings["templates"],
+        settings["program_dir"],
+    )
+    installed = probe["engines"][engine.name]
+    asked = [model for model in (declared["model"], declared.get("draft_model")) if model]
+    found = {model: probe["models"][_place(model, engine.name)] for model in asked}
+    if installed["problem"] or any(each["problem"] for each in found.values()):
+        return None
+    places = {
+        model: configurations.Place(model, each["path"], settings["model_digests"].get(model), each["file"])
+        for model, each in found.items()
+    }
+    options = {option["name"]: flags.Option.from_json(option) for option in installed["options"]}
+    return configurations.serve(
+        name,
+        declared,
+        engine,
+        configurations.Installed(installed["build"], options),
+        configurations.Site(settings["host"], int(settings["port"]), places),
+    )
+
+
+def wanted(settings: dict[str, Any], probe: dict[str, Any]) -> dict[str, Any]:
+    """Problems, files and names: every unit and description, with flags checked against the installed builds.
+
+    Besides what `needs` takes, `settings` has: model_digests, host, port, unit_dir, description_dir,
+    unit_template and unit (what all units share).
+    """
+    settings, probe = plain(settings), plain(probe)
+    template = _template(settings["unit_template"])
+    ready = {name: _serve(settings, probe, name) for name in settings["configurations"]}
+    served = [each for each in ready.values() if each is not None]
+    files = []
+    for each in served:
         unit = template.render(
             **settings["unit"],
             marker=units.MARKER,
-            name=name,
-            engine=installed["build"],
-            model=served.description["model"],
-            environment=units.quote_environment(served.environment),
-            command_line=units.command_line(served.argv),
+            name=each.name,
+            engine=each.description["engine_build"],
+            model=each.description["model"],
+            environment=units.quote_environment(each.environment),
+            command_line=units.command_line(each.argv),
         )
-        description = json.dumps(served.description, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-        files.append({"path": f"{settings['unit_dir']}/{served.unit}", "content": unit, "mode": "0644"})
-        files.append(
-            {"path": f"{settings['description_dir']}/{name}.json", "content": description, "mode": "0644"}
-        )
-    used = {declared["engine"] for declared in settings["configurations"].values()}
-    report = {
-        name: {
-            "build": probe["engines"][name]["build"],
-            "configurations": [
-                each for each, told in settings["configurations"].items() if told["engine"] == name
-            ],
-        }
-        for name in sorted(used)
+        description = json.dumps(each.description, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        files += [
+            {"path": f"{settings['unit_dir']}/{each.unit}", "content": unit, "mode": "0644"},
+            {
+                "path": f"{settings['description_dir']}/{each.name}.json",
+                "content": description,
+                "mode": "0644",
+            },
+        ]
+    return {
+        "problems": _gather(
+            [
+                (each.name, f"{problem} ({each.description['engine_build']})")
+                for each in served
+                for problem in each.problems
+            ]
+        ),
+        "files": files,
+        "names": [each.name for each in served],
+        "keep": [name for name, each in ready.items() if each is None],
+        "report": {
+            engine: {
+                "build": found["build"],
+                "configurations": [
+                    name for name, told in settings["configurations"].items() if told["engine"] == engine
+                ],
+            }
+            for engine, found in sorted(probe["engines"].items())
+        },
     }
-    return {"problems": problems, "files": files, "names": names, "keep": keep, "report": report}
 
 
 class FilterModule:

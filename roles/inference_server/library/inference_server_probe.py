@@ -7,11 +7,12 @@ DOCUMENTATION = r"""
 module: inference_server_probe
 short_description: Look at the engines, models and accounts of a node
 description:
-  - Asks each engine for its build, and for the flags it accepts where the build isn't the one of the last call.
+  - Asks each engine for its build, and for its flags where the build isn't the one of the last call.
   - Programs are run, and models read, as the user that the units will run as.
 options:
   engines:
-    description: Engines to ask; each with C(name), C(command), C(launcher_path) and C(version_argv) or C(package).
+    description:
+      - Engines to ask; each with C(name), C(command), C(launcher_path) and C(version_argv) or C(package).
     type: list
     elements: dict
     required: true

@@ -7,8 +7,8 @@ DOCUMENTATION = r"""
 module: inference_server_units
 short_description: Put the units and descriptions of all configurations on a node
 description:
-  - Compares the wanted files with those on the node, has systemd check the new units, writes them whole, removes
-    what belonged to configurations that are gone, and has systemd read its units once.
+  - Compares the wanted files with those on the node, has systemd check the new units, writes them whole,
+    removes what belonged to configurations that are gone, and has systemd read its units once.
   - Units that run are never restarted and never removed; it is said where that matters.
 options:
   node:
@@ -116,7 +116,7 @@ def systemd_is_concerned(module: AnsibleModule, booted: Path = Path("/run/system
         return False
     if not booted.is_dir():
         module.fail_json(
-            msg=f"{module.params['node']}: systemd does not run here, so nothing can start the inference servers"
+            msg=f"{module.params['node']}: systemd does not run here, so nothing could start the engines"
         )
     return True
 
@@ -138,7 +138,7 @@ def verify(
     faults = deployment.find_faults((out + err).splitlines(), names)
     if faults:
         module.fail_json(
-            msg=f"{module.params['node']}: systemd refuses the units, nothing was written: {'; '.join(faults)}"
+            msg=f"{module.params['node']}: systemd refuses the units, none was written: {'; '.join(faults)}"
         )
 
 

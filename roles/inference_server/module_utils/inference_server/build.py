@@ -110,9 +110,9 @@ def describe_engine(
 ) -> dict[str, Any]:
     """Build, options and problem of one engine.
 
-    The options come from the cache where the build is the same; `keep` says whether a new build's are put there.
+    The options come from the cache where the build is the same; `keep`: a new build's are put there.
     """
-    nothing = {"build": None, "options": [], "problem": None, "cached": False}
+    nothing: dict[str, Any] = {"build": None, "options": [], "problem": None, "cached": False}
     command = [str(word) for word in engine["command"]]
     name = engine["name"]
     if not Path(command[0]).exists():

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .flags import FlagError, FlagValue, Option, check_against_build, check_value, choose_names, to_argv
+from .engines import nearest
+from .flags import FlagError, check_against_build, check_value, choose_name, choose_names, to_argv
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from .engines import Engine
+    from .flags import FlagValue, Option
 
 # 1: first version
 DESCRIPTION_VERSION = 1
@@ -23,35 +26,6 @@ _PORTS = range(1024, 65536)
 
 def unit_name(configuration: str) -> str:
     return f"inference-{configuration}.service"
-
-
-def nearest(word: str, words: Sequence[str]) -> str:
-    near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
-    return f"; nearest: {near[0]}" if near else ""
-
-
-@dataclass(frozen=True)
-class Engine:
-    """An engine of this node: its template with the node's own settings put over it."""
-
-    name: str
-    template: str
-    adapter: str
-    command: tuple[str, ...]
-    fill: Mapping[str, str | None]
-    scale: str | None
-    model_is_file: bool
-    needs: tuple[str, ...]
-    aliases: Mapping[str, Sequence[str]]
-    flags: Mapping[str, FlagValue]
-    environment: Mapping[str, str]
-    gpu: bool
-    launcher: str | None = None
-    launcher_path: str | None = None
-    version_argv: tuple[str, ...] = ()
-    package: str | None = None
-    requirements: str | None = None
-    venv: str | None = None
 
 
 @dataclass(frozen=True)
@@ -70,60 +44,6 @@ class Served:
         return unit_name(self.name)
 
 
-def engine_from(
-    name: str, declared: Mapping[str, Any], templates: Mapping[str, Mapping[str, Any]], program_dir: str
-) -> Engine:
-    """Put an engine's settings over its template; ValueError names what is wrong."""
-    where = f"engine {name}"
-    known = ("template", "command", "venv", "requirements", "environment", "aliases", "flags")
-    for key in declared:
-        if key not in known:
-            raise ValueError(f"{where}: unknown key {key}{nearest(key, known)}; known: {', '.join(known)}")
-    template_name = declared.get("template", name)
-    if template_name not in templates:
-        raise ValueError(
-            f"{where}: no template {template_name}{nearest(str(template_name), list(templates))};"
-            f" known: {', '.join(sorted(templates))}"
-        )
-    template = templates[template_name]
-    venv = declared.get("venv")
-    if "command" not in declared and not venv:
-        raise ValueError(
-            f"{where}: say where it is installed: venv (a folder on the node) or command (a list)"
-        )
-    launcher = template.get("launcher")
-    launcher_path = f"{program_dir}/{launcher}" if launcher else None
-    places = {"python": f"{venv}/bin/python", "venv": str(venv), "launcher": str(launcher_path)}
-    command = declared.get("command", template["command"])
-    if not isinstance(command, (list, tuple)) or not command:
-        raise ValueError(f"{where}: command must be a list: the program and its first arguments")
-    words = tuple(str(word).format(**places) for word in command)
-    if not words[0].startswith("/"):
-        raise ValueError(
-            f"{where}: command must begin with an absolute path, not {words[0]}: systemd needs one"
-        )
-    return Engine(
-        name=name,
-        template=str(template_name),
-        adapter=str(template["adapter"]),
-        command=words,
-        fill=template["fill"],
-        scale=template.get("scale"),
-        model_is_file=template["model"] == "file",
-        needs=tuple(template["needs"]),
-        aliases={**template["aliases"], **declared.get("aliases", {})},
-        flags={**template["flags"], **declared.get("flags", {})},
-        environment={key: str(value) for key, value in declared.get("environment", {}).items()},
-        gpu=bool(template["gpu"]),
-        launcher=launcher,
-        launcher_path=launcher_path,
-        version_argv=(*words, *template["version"]) if "version" in template else (),
-        package=template.get("package"),
-        requirements=declared.get("requirements", template.get("requirements")),
-        venv=venv,
-    )
-
-
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
@@ -133,7 +53,7 @@ def check_configuration(
 ) -> list[str]:
     """What is wrong with a configuration that can be known without a host; one sentence each."""
     where = f"configuration {name}"
-    if not NAME.match(name):
+    if not NAME.fullmatch(name):
         return [f"{where}: a name has letters, digits, - and _, at most 80"]
     known = _REQUIRED + _OPTIONAL
     problems = [
@@ -146,9 +66,9 @@ def check_configuration(
         return problems
     engine = engines.get(declared["engine"])
     if engine is None:
+        hint = nearest(str(declared["engine"]), list(engines))
         return [
-            f"{where}: no engine {declared['engine']}{nearest(str(declared['engine']), list(engines))};"
-            f" known: {', '.join(sorted(engines)) or 'none'}"
+            f"{where}: no engine {declared['engine']}{hint}; known: {', '.join(sorted(engines)) or 'none'}"
         ]
     problems += [
         f"{where}: {key} must be a whole number from 1, not {declared[key]!r}"
@@ -159,6 +79,8 @@ def check_configuration(
         problems.append(
             f"{where}: tensor_parallelism must be 1: the engine {engine.name} has no such setting"
         )
+    if declared.get("draft_model") and engine.fill["draft_model"] is None:
+        problems.append(f"{where}: the engine {engine.name} has no setting for a draft_model")
     if declared.get("port") is not None and (
         not _is_count(declared["port"]) or declared["port"] not in _PORTS
     ):
@@ -199,6 +121,14 @@ def gpu_environment(gpus: Sequence[object]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
+class Installed:
+    """An engine's build on a node, and the options it accepts."""
+
+    build: str
+    options: Mapping[str, Option]
+
+
+@dataclass(frozen=True)
 class Place:
     """Where a model lies on the node: its folder, the file in it (for engines that want one), its digest."""
 
@@ -216,60 +146,71 @@ class Place:
         return f"{self.name}@{self.digest}" if self.digest else self.name
 
 
-def serve(
-    name: str,
-    declared: Mapping[str, Any],
-    engine: Engine,
-    *,
-    places: Mapping[str, Place],
-    host: str,
-    default_port: int,
-    engine_build: str | None,
-    known: Mapping[str, Option] | None,
-) -> Served:
-    """The command line and the description of one configuration that `check_configuration` found nothing wrong with.
+@dataclass(frozen=True)
+class Site:
+    """The node's side of a configuration: where engines listen, and where the models lie."""
 
-    `known` is what the installed build accepts; without it (a check run before the engine is there) the flags are
-    not checked.
-    """
-    model = places[declared["model"]]
-    draft = places[declared["draft_model"]] if declared.get("draft_model") else None
-    port = int(declared.get("port") or default_port)
+    host: str
+    port: int
+    places: Mapping[str, Place]
+
+
+def settle(declared: Mapping[str, Any], engine: Engine, site: Site) -> dict[str, FlagValue]:
+    """All flags of a configuration in our own names: what is declared, and what the role fills in."""
     settings: dict[str, FlagValue] = {**engine.flags, **declared.get("flags", {})}
     context = int(declared["context_tokens"])
     if engine.scale is not None:
         share = settings.get(engine.scale, 1)
         context *= share if isinstance(share, int) and not isinstance(share, bool) else 1
     filled: dict[str, FlagValue] = {
-        "model": model.argument(as_file=engine.model_is_file),
-        "served_model": model.name,
-        "host": host,
-        "port": port,
+        "model": site.places[declared["model"]].argument(as_file=engine.model_is_file),
+        "served_model": declared["model"],
+        "host": site.host,
+        "port": int(declared.get("port") or site.port),
         "context_tokens": context,
         "tensor_parallelism": int(declared["tensor_parallelism"]),
     }
-    if draft is not None:
-        filled["draft_model"] = draft.argument(as_file=engine.model_is_file)
+    if declared.get("draft_model"):
+        filled["draft_model"] = site.places[declared["draft_model"]].argument(as_file=engine.model_is_file)
     placed = {flag: filled[word] for word, flag in engine.fill.items() if flag is not None and word in filled}
+    return {**settings, **placed}
+
+
+def serve(
+    name: str,
+    declared: Mapping[str, Any],
+    engine: Engine,
+    installed: Installed,
+    site: Site,
+) -> Served:
+    """Command line and description of a configuration that `check_configuration` found nothing wrong with."""
+    settings = settle(declared, engine, site)
     problems: list[str] = []
     try:
-        flags = choose_names({**settings, **placed}, engine.aliases, known)
+        flags = choose_names(settings, engine.aliases, installed.options)
     except FlagError as exc:
-        flags = {**settings, **placed}
+        flags = settings
         problems.append(str(exc))
-    if known is not None:
-        problems += check_against_build(flags, known)
-    hidden = {engine.fill[word] for word in ("model", "served_model", "host", "port")}
-    resolved = {flag: value for flag, value in sorted(flags.items()) if flag not in hidden}
-    if draft is not None and engine.fill["draft_model"] in resolved:
-        resolved[str(engine.fill["draft_model"])] = draft.identity
+    problems += check_against_build(flags, installed.options)
+
+    # Where a thing lies says nothing of what is measured: paths and ports stay out of the identity.
+    named = {
+        word: choose_name(flag, engine.aliases, installed.options)
+        for word, flag in engine.fill.items()
+        if flag
+    }
+    placing = {named.get(word) for word in ("model", "served_model", "host", "port")}
+    resolved = {flag: value for flag, value in sorted(flags.items()) if flag not in placing}
+    if declared.get("draft_model"):
+        resolved[str(named["draft_model"])] = site.places[declared["draft_model"]].identity
+    model = site.places[declared["model"]]
     description = {
         "schema_version": DESCRIPTION_VERSION,
         "configuration": name,
         "unit": unit_name(name),
-        "url": f"http://{host}:{port}",
+        "url": f"http://{site.host}:{int(declared.get('port') or site.port)}",
         "engine": engine.name,
-        "engine_build": engine_build,
+        "engine_build": installed.build,
         "model": model.name,
         "served_model": model.name,
         "model_path": model.path,
@@ -282,7 +223,7 @@ def serve(
     return Served(
         name=name,
         engine=engine.name,
-        argv=(*engine.command, *to_argv(flags, known)),
+        argv=(*engine.command, *to_argv(flags, installed.options)),
         environment={
             **engine.environment,
             **gpu_environment(declared.get("gpus") or []),

@@ -52,7 +52,7 @@ class Change:
         modes = f" (mode {self.old_mode:04o})" if self.old_mode is not None else ""
         return {
             "before_header": f"{self.path}{modes}",
-            "after_header": f"{self.path} (mode {self.mode:04o})",
+            "after_header": f"{self.path} (mode {self.mode:04o})" if self.after is not None else "removed",
             "before": self.before or "",
             "after": self.after or "",
         }
@@ -85,10 +85,9 @@ def compare(wanted: Sequence[WantedFile]) -> list[Change]:
 
 
 def find_gone(unit_dir: Path, description_dir: Path, names: Sequence[str]) -> dict[str, list[Path]]:
-    """Files of configurations that are no longer wanted, by configuration: the description first, then the unit.
+    """Files of configurations that are no longer wanted, by configuration: description first, then unit.
 
-    A unit is ours only when our marker is in it; a description, when it lies in our folder beside such a unit or
-    alone.
+    A unit is ours only when our marker is in it; a description, when it lies in our folder.
     """
     gone: dict[str, list[Path]] = {}
     for path in sorted(description_dir.glob("*.json")):
@@ -156,7 +155,7 @@ def missing_programs(changes: Sequence[Change]) -> list[str]:
 
 
 def find_faults(lines: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Lines of `systemd-analyze verify` that are about our units; it also comments on those they depend on."""
+    """Lines of `systemd-analyze verify` about our units; it also comments on those they depend on."""
     return [line for line in lines if any(name in line for name in names)]
 
 
@@ -200,13 +199,13 @@ def summarize(
 def tell(node: str, changes: Sequence[Change], refused: Sequence[str], state: State) -> list[str]:
     """What an operator must know of units that run: they are never restarted or removed by a deployment."""
     notes = [
-        f"{node}: {change.path.name} is running with its old unit file; the new one is used from its next start"
+        f"{node}: {change.path.name} is running with its old unit file; its next start uses the new one"
         for change in changes
         if change.after is not None and change.before is not None and state.runs(change.path.name)
         if change.path.name.startswith("inference-") and change.path.name.endswith(".service")
     ]
     notes += [
-        f"{node}: configuration {name} is gone from the settings, but {unit_name(name)} is running, so it stays:"
+        f"{node}: configuration {name} is no longer wanted, but its unit is running, so it stays:"
         f" stop it (systemctl stop {unit_name(name)}) and deploy again"
         for name in refused
     ]

@@ -70,23 +70,27 @@ def parse_help(text: str) -> dict[str, Option]:
     return options
 
 
-def choose_names(
-    flags: Mapping[str, FlagValue],
-    aliases: Mapping[str, Sequence[str]],
-    known: Mapping[str, Option] | None,
-) -> dict[str, FlagValue]:
-    """Give each flag the name that this build uses.
+def choose_name(name: str, aliases: Mapping[str, Sequence[str]], known: Mapping[str, Option]) -> str | None:
+    """The name that this build has for a flag of our settings; None where it needs no such flag.
 
-    `aliases` lists, for a name used in our settings, the names it has had, the newest first; the first one that
-    the build knows is taken. An empty list means that this build needs no such flag. Without a build (`known` is
-    None) the first name is taken.
+    `aliases` lists the names a flag has had, the newest first; the first one that the build knows is taken. An
+    empty list means that the build needs no such flag.
     """
+    candidates = aliases.get(name, [name])
+    if not candidates:
+        return None
+    return next((each for each in candidates if each in known), candidates[0])
+
+
+def choose_names(
+    flags: Mapping[str, FlagValue], aliases: Mapping[str, Sequence[str]], known: Mapping[str, Option]
+) -> dict[str, FlagValue]:
+    """Give each flag the name that this build uses, and leave out those it doesn't need."""
     chosen: dict[str, FlagValue] = {}
     for name, value in flags.items():
-        candidates = list(aliases[name]) if name in aliases else [name]
-        if not candidates:
+        target = choose_name(name, aliases, known)
+        if target is None:
             continue
-        target = next((each for each in candidates if known is not None and each in known), candidates[0])
         if target in chosen:
             raise FlagError(f"the flag {target} is set twice: by its own name and as {name}")
         chosen[target] = value
@@ -99,7 +103,7 @@ def check_value(name: str, value: object) -> str | None:
     problem = None
     if name.startswith("-"):
         problem = f"write the name without dashes in front: {name.lstrip('-')}"
-    elif not _NAME.match(name):
+    elif not _NAME.fullmatch(name):
         problem = "a name has letters, digits, - and _"
     elif value is None:
         problem = "has no value; write true for a flag without one, or remove the line"
@@ -148,7 +152,7 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def to_argv(flags: Mapping[str, FlagValue], known: Mapping[str, Option] | None = None) -> list[str]:
+def to_argv(flags: Mapping[str, FlagValue], known: Mapping[str, Option]) -> list[str]:
     """The command line of these settings, sorted by name, so that equal settings give equal units.
 
     True is the bare flag. False is `--no-<flag>` where the build has that, and nothing otherwise.
@@ -157,7 +161,7 @@ def to_argv(flags: Mapping[str, FlagValue], known: Mapping[str, Option] | None =
     for name in sorted(flags):
         value = flags[name]
         if value is False:
-            if known is not None and f"no-{name}" in known:
+            if f"no-{name}" in known:
                 argv.append(f"--no-{name}")
         elif value is True:
             argv.append(f"--{name}")
@@ -166,7 +170,7 @@ def to_argv(flags: Mapping[str, FlagValue], known: Mapping[str, Option] | None =
         else:
             text = _text(value)
             # argparse reads a separate word that starts with a dash as the next flag, unless it is a number.
-            if text.startswith("-") and not _NUMBER.match(text):
+            if text.startswith("-") and not _NUMBER.fullmatch(text):
                 argv.append(f"--{name}={text}")
             else:
                 argv += [f"--{name}", text]

@@ -1,0 +1,95 @@
+"""Engines of a node: a template with the node's own settings put over it."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .flags import FlagValue
+
+
+def nearest(word: str, words: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    return f"; nearest: {near[0]}" if near else ""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine of this node: its template with the node's own settings put over it."""
+
+    name: str
+    template: str
+    adapter: str
+    command: tuple[str, ...]
+    fill: Mapping[str, str | None]
+    scale: str | None
+    model_is_file: bool
+    needs: tuple[str, ...]
+    aliases: Mapping[str, Sequence[str]]
+    flags: Mapping[str, FlagValue]
+    environment: Mapping[str, str]
+    gpu: bool
+    launcher: str | None = None
+    launcher_path: str | None = None
+    version_argv: tuple[str, ...] = ()
+    package: str | None = None
+    requirements: str | None = None
+    venv: str | None = None
+
+
+def engine_from(
+    name: str, declared: Mapping[str, Any], templates: Mapping[str, Mapping[str, Any]], program_dir: str
+) -> Engine:
+    """Put an engine's settings over its template; ValueError names what is wrong."""
+    where = f"engine {name}"
+    known = ("template", "command", "venv", "requirements", "environment", "aliases", "flags")
+    for key in declared:
+        if key not in known:
+            raise ValueError(f"{where}: unknown key {key}{nearest(key, known)}; known: {', '.join(known)}")
+    template_name = declared.get("template", name)
+    if template_name not in templates:
+        raise ValueError(
+            f"{where}: no template {template_name}{nearest(str(template_name), list(templates))};"
+            f" known: {', '.join(sorted(templates))}"
+        )
+    template = templates[template_name]
+    venv = declared.get("venv")
+    if "command" not in declared and not venv:
+        raise ValueError(
+            f"{where}: say where it is installed: venv (a folder on the node) or command (a list)"
+        )
+    launcher = template.get("launcher")
+    launcher_path = f"{program_dir}/{launcher}" if launcher else None
+    places = {"python": f"{venv}/bin/python", "venv": str(venv), "launcher": str(launcher_path)}
+    command = declared.get("command", template["command"])
+    if not isinstance(command, (list, tuple)) or not command:
+        raise ValueError(f"{where}: command must be a list: the program and its first arguments")
+    words = tuple(str(word).format(**places) for word in command)
+    if not words[0].startswith("/"):
+        raise ValueError(
+            f"{where}: command must begin with an absolute path, not {words[0]}: systemd needs one"
+        )
+    return Engine(
+        name=name,
+        template=str(template_name),
+        adapter=str(template["adapter"]),
+        command=words,
+        fill=template["fill"],
+        scale=template.get("scale"),
+        model_is_file=template["model"] == "file",
+        needs=tuple(template["needs"]),
+        aliases={**template["aliases"], **declared.get("aliases", {})},
+        flags={**template["flags"], **declared.get("flags", {})},
+        environment={key: str(value) for key, value in declared.get("environment", {}).items()},
+        gpu=bool(template["gpu"]),
+        launcher=launcher,
+        launcher_path=launcher_path,
+        version_argv=(*words, *template["version"]) if "version" in template else (),
+        package=template.get("package"),
+        requirements=declared.get("requirements", template.get("requirements")),
+        venv=venv,
+    )

@@ -1,0 +1,364 @@
+"""The control program over a real socket; systemctl, journalctl and dmesg are stand-in programs with a state file."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+SYSTEMCTL = f"""#!{sys.executable}
+import json, pathlib, sys, time
+here = pathlib.Path(sys.argv[0]).parent
+state = json.loads((here / "state.json").read_text())
+with (here / "calls").open("a") as calls:
+    print(*sys.argv[1:], file=calls)
+words = [word for word in sys.argv[1:] if not word.startswith("--")]
+verb, unit = words[0], words[1]
+known = state["units"].setdefault(unit, {{"ActiveState": "inactive"}})
+if verb == "show":
+    asked = next(word for word in sys.argv if word.startswith("--property=")).partition("=")[2].split(",")
+    print("\\n".join(f"{{name}}={{known[name]}}" for name in asked if name in known))
+elif verb == "start":
+    if "refuses" in state:
+        known.update(state["refuses"])
+        print("Job failed. See journalctl.", file=sys.stderr)
+    else:
+        known.update(ActiveState="active", SubState="running", MainPID="42", InvocationID="abc")
+elif verb == "stop":
+    time.sleep(state.get("stop_s", 0))
+    known.update(ActiveState="inactive", SubState="dead", MainPID="0")
+(here / "state.json").write_text(json.dumps(state))
+sys.exit(1 if verb == "start" and "refuses" in state else 0)
+"""
+JOURNALCTL = f"""#!{sys.executable}
+import pathlib, sys
+here = pathlib.Path(sys.argv[0]).parent
+name = "journal.json" if "--output=json" in sys.argv else "journal"
+path = here / name
+sys.stdout.buffer.write(path.read_bytes() if path.exists() else b"-- No entries --\\n")
+"""
+DMESG = f"""#!{sys.executable}
+import pathlib, sys
+path = pathlib.Path(sys.argv[0]).parent / "dmesg.out"
+if not path.exists():
+    sys.exit("dmesg: read kernel buffer failed: Operation not permitted")
+sys.stdout.write(path.read_text())
+"""
+
+
+@pytest.fixture(scope="module")
+def control(load_file):
+    return load_file("files/inference_control.py")
+
+
+@pytest.fixture
+def machine(control, tmp_path):
+    """A node with two configurations, of which none runs."""
+    (tmp_path / "bin").mkdir()
+    for name, program in (("systemctl", SYSTEMCTL), ("journalctl", JOURNALCTL), ("dmesg", DMESG)):
+        path = tmp_path / "bin" / name
+        path.write_text(program)
+        path.chmod(0o755)
+    (tmp_path / "descriptions").mkdir()
+    for name in ("tp1-auto", "tp1-ngram"):
+        description = {"configuration": name, "unit": f"inference-{name}.service"}
+        (tmp_path / f"descriptions/{name}.json").write_text(json.dumps(description))
+    (tmp_path / "cgroup/system.slice/inference-tp1-auto.service/worker").mkdir(parents=True)
+    (tmp_path / "cgroup/cgroup.procs").write_text("")
+    return Machine(control, tmp_path)
+
+
+class Machine:
+    def __init__(self, control, folder: Path) -> None:
+        self.control = control
+        self.folder = folder
+        self.system = control.System(folder / "descriptions", folder / "cgroup", f"{folder}/bin/")
+        self.write({"units": {}})
+
+    def write(self, state) -> None:
+        (self.folder / "bin/state.json").write_text(json.dumps(state))
+
+    @property
+    def calls(self) -> list[str]:
+        path = self.folder / "bin/calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def run_unit(self, name: str, **properties) -> None:
+        known = {
+            "ActiveState": "active",
+            "SubState": "running",
+            "Result": "success",
+            "MainPID": "42",
+            "InvocationID": "abc",
+            "NRestarts": "0",
+            "TimeoutStopUSec": "1s",
+            "ExecMainCode": "0",
+            "ExecMainStatus": "0",
+            "ExecMainStartTimestampMonotonic": "5000000",
+            "ControlGroup": f"/system.slice/inference-{name}.service",
+        }
+        self.write({"units": {f"inference-{name}.service": known | properties}})
+
+    def processes(self, *pids: int) -> None:
+        path = self.folder / "cgroup/system.slice/inference-tp1-auto.service/worker/cgroup.procs"
+        path.write_text("".join(f"{pid}\n" for pid in pids))
+
+    def ask(self, request, limit_s: float = 5.0) -> dict:
+        """One request through a socket pair, as systemd hands it over."""
+        line = request if isinstance(request, bytes) else json.dumps(request).encode() + b"\n"
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with here, there:
+            server = threading.Thread(target=self.control.handle, args=(there, self.system, limit_s))
+            server.start()
+            here.sendall(line)
+            received = b""
+            while not received.endswith(b"\n"):
+                received += here.recv(1 << 20)
+            server.join()
+        assert received.count(b"\n") == 1
+        return json.loads(received)
+
+
+def test_show_gives_the_units_state_with_numbers_as_numbers(machine):
+    machine.run_unit("tp1-auto")
+    machine.processes(42, 43)
+
+    assert machine.ask({"verb": "show", "configuration": "tp1-auto"}) == {
+        "ok": True,
+        "configuration": "tp1-auto",
+        "unit": "inference-tp1-auto.service",
+        "ActiveState": "active",
+        "SubState": "running",
+        "Result": "success",
+        "ExecMainCode": 0,
+        "ExecMainStatus": 0,
+        "MainPID": 42,
+        "InvocationID": "abc",
+        "NRestarts": 0,
+        "ExecMainStartTimestampMonotonic": 5000000,
+        "ControlGroup": "/system.slice/inference-tp1-auto.service",
+        "processes": 2,
+    }
+
+
+def test_start_forgets_an_earlier_failure_and_starts(machine):
+    answer = machine.ask({"verb": "start", "configuration": "tp1-auto"})
+
+    assert answer["ok"]
+    assert answer["ActiveState"] == "active"
+    orders = [call for call in machine.calls if not call.startswith("show")]
+    assert orders == [
+        "reset-failed -- inference-tp1-auto.service",
+        "--no-ask-password start -- inference-tp1-auto.service",
+    ]
+
+
+def test_a_server_beside_another_one_is_not_started(machine):
+    machine.run_unit("tp1-ngram", ActiveState="deactivating")
+
+    answer = machine.ask({"verb": "start", "configuration": "tp1-auto"})
+
+    assert answer == {
+        "ok": False,
+        "error": "tp1-auto is not started: tp1-ngram is still deactivating; stop it first",
+    }
+    assert not any(" start " in call for call in machine.calls)
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        ("203", "its program cannot be executed: is the engine installed?"),
+        ("217", "its user does not exist"),
+        ("226", "set inference_server_hardening_enabled to false"),
+        ("1", "Job failed."),
+    ],
+)
+def test_a_start_that_systemd_refuses_says_why(machine, status, why):
+    machine.write({"units": {}, "refuses": {"Result": "exit-code", "ExecMainStatus": status}})
+
+    answer = machine.ask({"verb": "start", "configuration": "tp1-auto"})
+
+    assert answer["error"].startswith(
+        f"inference-tp1-auto.service did not start (result exit-code, status {status}): "
+    )
+    assert why in answer["error"]
+
+
+def test_stop_waits_until_no_process_is_left(machine):
+    machine.run_unit("tp1-auto")
+    machine.processes(42)
+    threading.Timer(0.3, machine.processes).start()
+
+    answer = machine.ask({"verb": "stop", "configuration": "tp1-auto"})
+
+    assert answer["ok"]
+    assert (answer["ActiveState"], answer["processes"]) == ("inactive", 0)
+
+
+def test_processes_that_outlive_a_stop_are_an_error(machine, control, monkeypatch):
+    monkeypatch.setattr(control, "EMPTY_S", 0.1)
+    machine.run_unit("tp1-auto")
+    machine.processes(42, 43)
+
+    answer = machine.ask({"verb": "stop", "configuration": "tp1-auto"})
+
+    assert answer == {
+        "ok": False,
+        "error": "inference-tp1-auto.service is stopped, but 2 of its processes did not end: 42, 43",
+    }
+
+
+def test_a_stop_that_hangs_ends_with_an_error(machine, control, monkeypatch):
+    monkeypatch.setattr(control, "STOP_GRACE_S", 0.1)
+    machine.run_unit("tp1-auto", TimeoutStopUSec="100ms")
+    state = json.loads((machine.folder / "bin/state.json").read_text())
+    machine.write(state | {"stop_s": 5})
+
+    answer = machine.ask({"verb": "stop", "configuration": "tp1-auto"})
+
+    assert "did not end within 0 s" in answer["error"]
+
+
+def test_evidence_has_the_runs_journal_and_the_kernels_lines_since_its_start(machine):
+    machine.run_unit("tp1-auto", ActiveState="failed", Result="signal", ExecMainStatus="9", ControlGroup="")
+    lines = [f"line {number}" for number in range(300)]
+    (machine.folder / "bin/journal").write_bytes(
+        "\n".join(lines).encode() + b"\nbad \xff byte\n" + b"x" * 5000
+    )
+    (machine.folder / "bin/dmesg.out").write_text(
+        "<6>[    1.000000] NVRM: Xid (PCI:0000:01:00): 79, before\n"
+        "<6>[    6.500000] NVRM: Xid (PCI:0000:01:00): 13, after\n"
+        "<6>[    7.000000] eth0: link up\n"
+        "<3>[    8.000000] Out of memory: Killed process 42 (python)\n"
+    )
+
+    answer = machine.ask({"verb": "evidence", "configuration": "tp1-auto"})
+
+    assert (answer["Result"], answer["ExecMainStatus"]) == ("signal", 9)
+    assert len(answer["journal"]) == 200
+    assert answer["journal"][-2] == "bad \ufffd byte"
+    assert len(answer["journal"][-1]) == 2000
+    assert [line[18:] for line in answer["kernel"]] == [
+        "NVRM: Xid (PCI:0000:01:00): 13, after",
+        "Out of memory: Killed process 42 (python)",
+    ]
+    assert answer["notes"] == []
+
+
+def test_evidence_of_a_server_that_ended_with_status_0_comes_from_the_journal(machine):
+    # systemd has unloaded the unit by then: no invocation, no start time.
+    records = [
+        {"_SYSTEMD_INVOCATION_ID": "def", "__MONOTONIC_TIMESTAMP": "9000000"},
+        {"INVOCATION_ID": "def", "__MONOTONIC_TIMESTAMP": "4000000"},
+    ]
+    (machine.folder / "bin/journal.json").write_text("\n".join(json.dumps(each) for each in records))
+    (machine.folder / "bin/journal").write_text("the last words\n")
+    (machine.folder / "bin/dmesg.out").write_text("[    3.500000] NVRM: Xid\n[    2.000000] NVRM: Xid\n")
+
+    answer = machine.ask({"verb": "evidence", "configuration": "tp1-auto"})
+
+    assert answer["InvocationID"] == "def"
+    assert answer["journal"] == ["the last words"]
+    assert answer["kernel"] == ["[    3.500000] NVRM: Xid"]
+
+
+def test_evidence_of_a_unit_that_never_ran_is_empty_and_says_what_it_cannot_read(machine):
+    answer = machine.ask({"verb": "evidence", "configuration": "tp1-auto"})
+
+    assert (answer["journal"], answer["kernel"]) == ([], [])
+    assert answer["notes"] == ["dmesg: dmesg: read kernel buffer failed: Operation not permitted"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (b"junk\n", "the request is not a JSON line: "),
+        (b"\xff\n", "the request is not a JSON line: "),
+        (b"\n", "the request is not a JSON line: "),
+        ([], "a request is "),
+        ({"verb": "show"}, "a request is "),
+        ({"verb": "show", "configuration": "tp1-auto", "more": 1}, "a request is "),
+        ({"verb": "restart", "configuration": "tp1-auto"}, "unknown verb 'restart'; known: start, stop,"),
+        ({"verb": ["show"], "configuration": "tp1-auto"}, "unknown verb ['show']"),
+        ({"verb": "show", "configuration": "../tp1-auto"}, "a configuration's name has letters"),
+        ({"verb": "show", "configuration": "--property=Id"}, "a configuration's name has letters"),
+        ({"verb": "show", "configuration": "tp1-auto\n"}, "a configuration's name has letters"),
+        ({"verb": "show", "configuration": 1}, "a configuration's name has letters"),
+        (
+            {"verb": "show", "configuration": "sshd"},
+            "no configuration sshd is deployed here; known: tp1-auto, tp1-ngram",
+        ),
+        (b"x" * 5000 + b"\n", "a request is at most 4096 bytes"),
+    ],
+)
+def test_a_request_that_is_not_one_is_refused_and_touches_nothing(machine, request_, error):
+    answer = machine.ask(request_)
+
+    assert not answer["ok"]
+    assert answer["error"].startswith(error)
+    assert machine.calls == []
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"unit": "sshd.service"}', "{}"], ids=["torn", "list", "another unit", "no unit"]
+)
+def test_a_description_that_does_not_name_its_unit_is_refused(machine, content):
+    (machine.folder / "descriptions/tp1-auto.json").write_text(content)
+
+    answer = machine.ask({"verb": "start", "configuration": "tp1-auto"})
+
+    assert "tp1-auto.json" in answer["error"]
+    assert machine.calls == []
+
+
+def test_a_client_that_says_nothing_is_answered_after_the_time_limit(machine):
+    assert machine.ask(b'{"verb"', limit_s=0.2)["error"] == "no whole request within 0 s"
+
+
+def test_a_request_without_a_line_end_is_served_when_the_client_has_finished(machine):
+    here, there = socket.socketpair()
+    with here, there:
+        here.sendall(b'{"verb": "show", "configuration": "tp1-auto"}')
+        here.shutdown(socket.SHUT_WR)
+
+        assert machine.control.handle(there, machine.system)["ok"]
+
+
+@pytest.mark.parametrize(
+    ("span", "expected"),
+    [("30s", 30), ("1min 30s", 90), ("500ms", 0.5), ("2h", 7200), ("infinity", 90), ("", 90)],
+)
+def test_time_spans_of_systemd_are_read(control, span, expected):
+    assert control.seconds(span) == expected
+
+
+def test_the_program_serves_the_socket_that_is_its_standard_input(machine, role):
+    here, there = socket.socketpair()
+    with here, there:
+        here.sendall(b'{"verb": "show", "configuration": "nope"}\n')
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-I",
+                "-B",
+                str(role / "files/inference_control.py"),
+                "--descriptions",
+                str(machine.folder / "descriptions"),
+            ],
+            stdin=there,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+            env={"PATH": os.environ["PATH"]},
+        )
+        answer = json.loads(here.recv(4096))
+
+    assert done.returncode == 0
+    assert answer["error"] == "no configuration nope is deployed here; known: tp1-auto, tp1-ngram"
+    assert done.stderr == f"refused: {answer['error']}\n"

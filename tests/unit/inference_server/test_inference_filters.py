@@ -1,0 +1,164 @@
+"""The filters over what the project ships: each configuration of the lab and of the fleet is one that can be served."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.module_utils.inference_server.flags import parse_help
+
+GROUP_VARS = Path(__file__).resolve().parents[3] / "group_vars"
+
+
+def read(path: str) -> dict:
+    return yaml.safe_load((GROUP_VARS / path).read_text())
+
+
+@pytest.fixture(scope="module")
+def filters(load_file):
+    return load_file("filter_plugins/inference_server.py").FilterModule().filters()
+
+
+def resolve(value, variables: dict):
+    """The few plain references in group_vars, as Ansible resolves them."""
+    if isinstance(value, dict):
+        return {key: resolve(each, variables) for key, each in value.items()}
+    if isinstance(value, str) and value.startswith("{{"):
+        return variables[value.strip("{} ")]
+    return value
+
+
+@pytest.fixture(params=["lab", "fleet"])
+def shipped(request, templates, role) -> dict:
+    """The settings of the role for an inventory of the project."""
+    fleet = request.param == "fleet"
+    variables = read("all/engines.yml") | read(f"{request.param}/models.yml")
+    engines = variables if fleet else read("lab/engines.yml")
+    configurations = read(f"{request.param}/configurations.yml")["configurations"]
+    return {
+        "configurations": resolve(configurations, variables),
+        "engines": resolve(engines["engines"], variables),
+        "templates": templates,
+        "model_paths": {name: f"/dev/shm/{name}" for name in variables["models"]},
+        "model_digests": {name: f"sha256:{name}" for name in variables["models"]},
+        "host": "127.0.0.1",
+        "port": 30000,
+        "unit_dir": "/etc/systemd/system",
+        "description_dir": "/etc/inference-server/configurations",
+        "program_dir": "/usr/local/lib/inference-server",
+        "unit_template": (role / "templates/inference.service.j2").read_text(),
+        "unit": {
+            "ansible_managed": "Ansible managed",
+            "user": "inference",
+            "supplementary_groups": [],
+            "stop_timeout_s": 30,
+            "memlock": "infinity",
+            "hardening_enabled": True,
+        },
+    }
+
+
+@pytest.fixture
+def probe(shipped, filters, help_of) -> dict:
+    """What a node says that has all of it."""
+    needs = filters["inference_server_needs"](shipped)
+    helps = {"llamacpp": "llama_server", "sglang": "sglang_ddtree_assumed"}
+    return {
+        "engines": {
+            engine["name"]: {
+                "build": f"{engine['name']} 1.0",
+                "problem": None,
+                "options": [each.to_json() for each in parse_help(help_of(helps[engine["name"]])).values()],
+            }
+            for engine in needs["engines"]
+        },
+        "models": {
+            each["name"]: {
+                "path": each["path"],
+                "file": "m.gguf" if each["as_file"] else None,
+                "problem": None,
+            }
+            for each in needs["models"]
+        },
+    }
+
+
+def test_what_is_shipped_has_no_contradiction(shipped, filters):
+    assert filters["inference_server_needs"](shipped)["problems"] == []
+
+
+def test_each_shipped_configuration_becomes_a_unit_and_a_description(shipped, filters, probe):
+    wanted = filters["inference_server_wanted"](shipped, probe)
+
+    assert wanted["problems"] == []
+    assert wanted["names"] == list(shipped["configurations"])
+    assert len(wanted["files"]) == 2 * len(wanted["names"])
+
+
+def test_the_story_has_all_its_configurations():
+    names = set(read("fleet/configurations.yml")["configurations"])
+    kinds = ("auto", "dflash-linear", "ddtree-b15", "ddtree-b16", "ddtree-b32", "ddtree-b64")
+
+    assert names == {f"tp{tp}-{kind}" for tp in (1, 4, 8) for kind in kinds} | {"tp8-eagle3"}
+
+
+def test_only_engines_that_are_used_are_asked(shipped, filters):
+    unused = {"template": "sglang"}  # incomplete, and nobody's business
+
+    needs = filters["inference_server_needs"](shipped | {"engines": {**shipped["engines"], "other": unused}})
+
+    assert needs["problems"] == []
+    assert "other" not in {engine["name"] for engine in needs["engines"]}
+
+
+def test_a_model_that_several_configurations_lack_is_one_sentence(shipped, filters, probe):
+    for place in probe["models"].values():
+        place["problem"] = "is not at /dev/shm/x: stage it first (playbooks/stage.yml)"
+
+    problems = filters["inference_server_model_problems"](shipped, probe)
+
+    assert len(problems) == len(set(problems)) <= 4
+    assert problems[0].startswith("configurations tp1-auto, ")
+    assert "is not at /dev/shm/x: stage it first" in problems[0]
+
+
+def test_without_its_model_or_engine_a_configuration_is_kept_as_it_is(shipped, filters, probe):
+    for engine in probe["engines"].values():
+        engine |= {"problem": "engine is not installed", "build": None, "options": []}
+
+    wanted = filters["inference_server_wanted"](shipped, probe)
+
+    assert wanted["files"] == []
+    assert wanted["keep"] == list(shipped["configurations"])
+
+
+def test_the_same_settings_make_the_same_files(shipped, filters, probe):
+    assert filters["inference_server_wanted"](shipped, probe) == filters["inference_server_wanted"](
+        shipped, probe
+    )
+
+
+def test_every_problem_is_told_at_once(shipped, filters):
+    first, second = list(shipped["configurations"])[:2]
+    shipped["configurations"][first]["modle"] = "x"
+    shipped["configurations"][second]["engine"] = "nothing"
+
+    problems = filters["inference_server_needs"](shipped)["problems"]
+
+    assert [problem.split(":")[0] for problem in problems] == [
+        f"configuration {first}",
+        f"configuration {second}",
+    ]
+
+
+@pytest.mark.parametrize("hardened", [True, False])
+def test_hardening_is_all_or_nothing(shipped, filters, probe, hardened):
+    shipped["unit"]["hardening_enabled"] = hardened
+
+    unit = filters["inference_server_wanted"](shipped, probe)["files"][0]["content"]
+
+    assert ("ProtectSystem=strict" in unit) == hardened
+    assert "Restart=no\n" in unit
+    # Each of these would take the GPUs away, or forbid to compile for them.
+    assert not any(
+        line.startswith(("PrivateDevices=", "MemoryDenyWriteExecute=")) for line in unit.splitlines()
+    )
