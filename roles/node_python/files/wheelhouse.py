@@ -166,7 +166,7 @@ def check_complete(requirements: Requirements, wheels: list[Path]) -> None:
     loose = []
     for wheel in wheels:
         name, version = wheel.name.split("-")[:2]
-        if canonical(name) not in requirements.pins:
+        if canonical(name) not in {*requirements.pins, "pip"}:
             loose.append(f"{canonical(name)}=={version}")
     if loose:
         raise WheelhouseError(
@@ -213,10 +213,9 @@ def build(requirements: Requirements, target: Target, folder: Path) -> dict[str,
         wheels = room / "wheels"
         wheels.mkdir()
         near = requirements.path.resolve().parent  # a relative --find-links is meant from the file's folder
-        if requirements.lines:
-            pip_download(requirements.lines, requirements.options, target, room, near)
-            check_complete(requirements, sorted(wheels.iterdir()))
-        pip_download([PIP], [], target, room, near)
+        own_pip = [] if "pip" in requirements.pins else [PIP]
+        pip_download([*requirements.lines, *own_pip], requirements.options, target, room, near)
+        check_complete(requirements, sorted(wheels.iterdir()))
         (room / "wanted.txt").unlink()
         (room / "requirements.txt").write_text(
             "".join(f"{line}\n" for line in requirements.lines), encoding="utf-8"

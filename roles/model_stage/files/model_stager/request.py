@@ -45,7 +45,7 @@ class Request:
     def __post_init__(self) -> None:
         if not NAME.match(self.name):
             raise BadRequestError(
-                f"{self.name!r} is no name for a model: letters, digits, `.`, `_`, `-`; the first is a letter or digit"
+                f"{self.name!r} is no name for a model: letters, digits, `.`, `_`, `-`; none of these first"
             )
         if self.repo is not None and not REPO.match(self.repo):
             raise BadRequestError(

@@ -140,8 +140,8 @@ def require_writable(root: str, user: str) -> None:
     bit = 0o200 if owner and found.st_uid == owner.pw_uid else 0o020 if found.st_gid in groups else 0o002
     if not found.st_mode & bit and not (owner and owner.pw_uid == 0):
         raise StartError(
-            f"{root} (mode {found.st_mode & 0o7777:o}, uid {found.st_uid}) can't be written by the user {user}: "
-            "change the folder's owner, or set model_stage_user"
+            f"{root} (uid {found.st_uid}, mode {found.st_mode & 0o777:o}) can't be written by the user {user}"
+            ": change the folder's owner, or set model_stage_user"
         )
 
 
