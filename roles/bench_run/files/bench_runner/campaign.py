@@ -100,7 +100,10 @@ def _last_word(problem: BaseException | None, recorder: Recorder, live: Live) ->
 
 
 def _drive(runner: Runner) -> BaseException | None:
-    """Run to the end, or to SIGTERM; a second signal doesn't hurry the cleaning up."""
+    """Run to the end, to SIGTERM, or after SIGUSR1 to the end of the running cell.
+
+    A second signal doesn't hurry the cleaning up.
+    """
 
     async def whole() -> None:
         task = asyncio.ensure_future(runner.run())
@@ -114,6 +117,7 @@ def _drive(runner: Runner) -> BaseException | None:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(signal.SIGUSR1, lambda: stop() if runner.ask_to_stop() else None)
         await task
 
     try:

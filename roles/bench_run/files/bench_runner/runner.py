@@ -40,6 +40,17 @@ class Runner:
         self.recorder = recorder
         self.live = live
         self._texts: dict[tuple[str, int], str] = {}  # shared: configurations get the same prompts
+        self._stop_asked = False
+        self._starting = False
+
+    def ask_to_stop(self) -> bool:
+        """Stop before the next cell. True when nothing would be cut short by stopping right now."""
+        self._stop_asked = True
+        return self._starting
+
+    def _stop_if_asked(self) -> None:
+        if self._stop_asked:
+            raise asyncio.CancelledError
 
     async def run(self) -> None:
         """Measure what is to be measured. Raises for what no other configuration could get past."""
@@ -58,6 +69,7 @@ class Runner:
             for configuration in self.plan.configurations:
                 waiting = [task for task in to_run if task.cell.configuration == configuration]
                 if waiting:
+                    self._stop_if_asked()
                     await self._run_configuration(configuration, waiting)
         finally:
             ticking.cancel()
@@ -83,12 +95,15 @@ class Runner:
         self.live.phase(first, "server_starting")
         try:
             server = Server(self.deployments[configuration], self.control, self.plan)
+            self._starting = True
             await server.require_free_port()
             await self._start(server, first)
+            self._starting = False
             await self._measure_all(server, waiting)
         except ServerError as exc:
             await self._lost(server, waiting, exc)
         finally:
+            self._starting = False
             if server is not None:
                 self.live.phase(first, "server_stopping")
                 watch = Stopwatch()
@@ -119,6 +134,7 @@ class Runner:
     async def _measure_all(self, server: Server, waiting: list[Task]) -> None:
         """Cells in order. `waiting` shrinks as they get their status, so that a caller knows what is left."""
         while waiting:
+            self._stop_if_asked()
             task = waiting[0]
             unfit = why_not_fitting(self.plan, task.cell, server.engine.served.context_tokens)
             if unfit:
