@@ -64,6 +64,16 @@ def judge_all(case: Case) -> list[Access]:
     return found
 
 
+def by_kind(case: Case, *kinds: str) -> list[Access]:
+    return [one for one in judge_all(case) if one.kind in kinds]
+
+
+def host_mode_is_narrow(case: Case, one: Access) -> bool:
+    """A narrow mode on the host is the host's fault, whatever the container's node looks like."""
+    node = case.host_node(one.path)
+    return node is not None and not others_may(node)
+
+
 def judge(case: Case, path: str) -> Access:
     driver = driver_of(path)
     host = case.host_node(path)
@@ -118,7 +128,7 @@ def _inside(inside: Mapping[str, Any], host: Mapping[str, Any] | None) -> str:
         if there is not None and here is not None and there != here:
             return WRONG_DEVICE
     if opened == "ok":
-        return FINE if _others_may(inside) else NARROW_MODE
+        return FINE if others_may(inside) else NARROW_MODE
     known = {
         None: UNKNOWN,
         "EPERM": "EPERM",
@@ -131,7 +141,7 @@ def _inside(inside: Mapping[str, Any], host: Mapping[str, Any] | None) -> str:
     return known.get(opened, OPEN_FAILED)
 
 
-def _others_may(node: Mapping[str, Any]) -> bool:
+def others_may(node: Mapping[str, Any]) -> bool:
     """The engine runs as a user of its own, so root's open() is not the whole answer."""
     mode = text(node, "mode")
     try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from .case import Case
 
@@ -37,7 +37,6 @@ class Finding:
     proof: dict[str, Any] = field(default_factory=dict)
     severity: str = ""  # "" = as the table says
     repair: str | None = ""  # "" = as the table says
-    device: str = ""  # the path it is about, so that consequences of the same path can be told
 
 
 @dataclass(frozen=True)
@@ -77,6 +76,11 @@ def cause(  # noqa: PLR0913 - the columns of the table, by name
         return find
 
     return add
+
+
+def listed(words: Sequence[str]) -> str:
+    """'a', 'a and b', or 'a, b and c': eight GPUs make one sentence, not eight."""
+    return " and ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)
 
 
 def names(numbers: list[int]) -> str:

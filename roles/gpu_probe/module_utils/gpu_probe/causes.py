@@ -7,6 +7,7 @@ from . import (  # noqa: I001 - the order of these imports is the table's
     causes_rules,
     causes_nodes,
     causes_config,
+    causes_container,
     causes_stale,
     causes_cuda,
     causes_memory,
@@ -16,6 +17,7 @@ from .cause import TABLE
 __all__ = [
     "TABLE",
     "causes_config",
+    "causes_container",
     "causes_cuda",
     "causes_driver",
     "causes_gpus",

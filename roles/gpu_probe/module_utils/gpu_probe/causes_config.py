@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from . import access
 from .case import Case, driver_of
 from .cause import CUDA_RESULTS, NEEDS_PERSON, NOTE, REPAIRABLE, Finding, cause
 from .evidence import text
@@ -24,7 +25,6 @@ MOST_LINES = 3
     severity=REPAIRABLE,
     repair="fix_config",
     about="a devN key and a mount entry bring the same node: Proxmox can't start the container",
-    explains=frozenset(("node_missing",)),
 )
 def devn_and_mount_for_same_node(case: Case) -> Iterator[Finding]:
     if case.container is None:
@@ -36,7 +36,6 @@ def devn_and_mount_for_same_node(case: Case) -> Iterator[Finding]:
                 f"{mount.line_no}: "
                 f"it can't start like that.",
                 {"key": key, "path": value.path, "mount_line": mount.line_no},
-                device=value.path,
             )
 
 
@@ -46,14 +45,14 @@ def devn_and_mount_for_same_node(case: Case) -> Iterator[Finding]:
     severity=REPAIRABLE,
     repair="make_nodes",
     about="a devN key names a node that the host does not have: the container does not start",
-    explains=frozenset(("node_missing",)),
 )
 def devn_without_host_node(case: Case) -> Iterator[Finding]:
     if case.container is None:
         return
+    known = {one.path for one in access.by_kind(case, access.HOST_MISSING, access.DRIVER_ABSENT)}
     for key, value in sorted(case.container.devices.items()):
         node = case.host_node(value.path) if value.path else None
-        if node is None or text(node, "type") != "missing":
+        if node is None or text(node, "type") != "missing" or value.path in known:
             continue
         ours = value.path.startswith("/dev/nvidia") and case.loaded(driver_of(value.path)) is not False
         advice = "" if ours else f" Remove {key}, or load that device's driver."
@@ -64,7 +63,6 @@ def devn_without_host_node(case: Case) -> Iterator[Finding]:
             {"key": key, "path": value.path, "host_node": dict(node), "status": case.container_state},
             severity="" if ours else NEEDS_PERSON,
             repair="" if ours else None,
-            device=value.path,
         )
 
 

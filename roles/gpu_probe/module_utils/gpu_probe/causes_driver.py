@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import access
-from .case import UVM, Case, driver_of
-from .cause import CUDA_RESULTS, NEEDS_PERSON, NOTE, REPAIRABLE, Finding, cause
-from .evidence import dig, items, mapping, number, records, text, truth
+from .case import UVM, Case
+from .cause import CUDA_RESULTS, NEEDS_PERSON, NOTE, REPAIRABLE, Finding, cause, listed
+from .evidence import dig, items, mapping, records, text, truth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .access import Access
+
 GROUP = "driver"
-NODE_RESULTS = frozenset(
-    ("host_node_missing", "node_missing", "devn_without_host_node", "uvm_module_not_loaded")
-)
-NOT_LOADED = CUDA_RESULTS | NODE_RESULTS | {"driver_not_loaded", "gpu_without_driver"}
+NOT_LOADED = CUDA_RESULTS | {"driver_not_loaded"}
 
 
 def _bound_to(case: Case, driver: str) -> list[str]:
@@ -119,7 +118,7 @@ def driver_not_built_for_kernel(case: Case) -> Iterator[Finding]:
     severity=REPAIRABLE,
     repair="load_modules",
     about="the nvidia module is not loaded, though it is there for this kernel",
-    explains=CUDA_RESULTS | NODE_RESULTS,
+    explains=CUDA_RESULTS,
 )
 def driver_not_loaded(case: Case) -> Iterator[Finding]:
     if case.majors is None:
@@ -141,7 +140,7 @@ def driver_not_loaded(case: Case) -> Iterator[Finding]:
     severity=REPAIRABLE,
     repair="load_modules",
     about="nvidia-uvm is not loaded: it is loaded at first use, which a container can't trigger",
-    explains=CUDA_RESULTS | {"host_node_missing", "node_missing", "devn_without_host_node"},
+    explains=CUDA_RESULTS,
 )
 def uvm_module_not_loaded(case: Case) -> Iterator[Finding]:
     if case.loaded("nvidia") and case.loaded(UVM) is False:
@@ -157,7 +156,7 @@ def uvm_module_not_loaded(case: Case) -> Iterator[Finding]:
     group=GROUP,
     severity=NEEDS_PERSON,
     about="the driver is loaded, but has not taken this GPU",
-    explains=frozenset(("gpu_missing_in_node", "host_node_missing")),
+    explains=frozenset(("gpu_missing_in_node",)),
 )
 def gpu_without_driver(case: Case) -> Iterator[Finding]:
     if not case.loaded("nvidia"):
@@ -196,17 +195,17 @@ def driver_update_pending(case: Case) -> Iterator[Finding]:
     severity=REPAIRABLE,
     repair="make_nodes",
     about="a device node is missing on the host, though its driver is loaded",
-    explains=CUDA_RESULTS | {"node_missing", "devn_without_host_node"},
+    explains=CUDA_RESULTS,
 )
 def host_node_missing(case: Case) -> Iterator[Finding]:
     if not isinstance(case.host.get("device_nodes"), list):
         case.need("host", "device_nodes")
-        return
-    paths = [one.path for one in access.judge_all(case) if one.kind == access.HOST_MISSING]
-    if paths:
-        majors = {driver_of(path): case.major_of(driver_of(path)) for path in paths}
+    missing = access.by_kind(case, access.HOST_MISSING)
+    if missing:
+        paths = [one.path for one in missing]
+        majors = {one.driver: one.major for one in missing}
         yield Finding(
-            f"{case.host_name} lacks {', '.join(paths)}, though the driver is loaded.",
+            f"{case.host_name} lacks {listed(paths)}, though the driver is loaded.",
             {"missing": paths, "majors_now": majors},
         )
 
@@ -216,19 +215,17 @@ def host_node_missing(case: Case) -> Iterator[Finding]:
     group=GROUP,
     severity=NEEDS_PERSON,
     about="a regular file stands where the host's device node should be (left by `optional,create=file`)",
-    explains=CUDA_RESULTS | {"node_not_a_device", "node_missing"},
+    explains=CUDA_RESULTS,
 )
 def host_node_not_a_device(case: Case) -> Iterator[Finding]:
-    for one in access.judge_all(case):
-        if one.kind == access.HOST_NOT_A_DEVICE:
-            kind = text(case.host_node(one.path), "type")
-            yield Finding(
-                f"{one.path} on {case.host_name} is a {kind}, not a character device. Look at it, remove "
-                f"it, and run "
-                f"again: the node is made then.",
-                one.proof,
-                device=one.path,
-            )
+    for kind, wrong in _grouped(case, access.HOST_NOT_A_DEVICE, "type").items():
+        paths = [one.path for one in wrong]
+        yield Finding(
+            f"On {case.host_name}, {listed(paths)} is a {kind}, not a character device. Look at it, remove "
+            f"it, and "
+            f"run again: the node is made then.",
+            {"nodes": [one.proof for one in wrong]},
+        )
 
 
 @cause(
@@ -237,17 +234,16 @@ def host_node_not_a_device(case: Case) -> Iterator[Finding]:
     severity=REPAIRABLE,
     repair="make_nodes",
     about="the host's device node has another major than its driver now",
-    explains=CUDA_RESULTS | {"node_wrong_device"},
+    explains=CUDA_RESULTS,
 )
 def host_node_wrong_device(case: Case) -> Iterator[Finding]:
-    for one in access.judge_all(case):
-        if one.kind == access.HOST_WRONG_DEVICE:
-            has = number(case.host_node(one.path), "major")
-            yield Finding(
-                f"{one.path} on {case.host_name} has major {has}, but {one.driver} has {one.major} now.",
-                one.proof,
-                device=one.path,
-            )
+    for major, wrong in _grouped(case, access.HOST_WRONG_DEVICE, "major").items():
+        paths = [one.path for one in wrong]
+        yield Finding(
+            f"On {case.host_name}, {listed(paths)} has major {major}, but {wrong[0].driver} has "
+            f"{wrong[0].major} now.",
+            {"nodes": [one.proof for one in wrong]},
+        )
 
 
 @cause(
@@ -255,22 +251,24 @@ def host_node_wrong_device(case: Case) -> Iterator[Finding]:
     group=GROUP,
     severity=REPAIRABLE,
     repair="make_nodes",
-    about="the host's device node can't be read and written by everyone",
-    explains=frozenset(("node_no_permission", "node_narrow_mode")),
+    about="the host's device node can't be read and written by everyone, as the engine's own user needs",
 )
 def host_node_narrow_mode(case: Case) -> Iterator[Finding]:
-    for one in access.judge_all(case):
-        mode = text(case.host_node(one.path), "mode")
-        if one.kind in (access.NARROW_MODE, access.NO_PERMISSION) and mode and not _wide(mode):
-            yield Finding(
-                f"{one.path} on {case.host_name} has mode {mode}; the engine's user needs 0666.",
-                one.proof,
-                device=one.path,
-            )
+    narrow = access.by_kind(case, access.NARROW_MODE, access.NO_PERMISSION)
+    narrow = [one for one in narrow if access.host_mode_is_narrow(case, one)]
+    if narrow:
+        modes = sorted({text(case.host_node(one.path), "mode") or "?" for one in narrow})
+        yield Finding(
+            f"On {case.host_name}, {listed([one.path for one in narrow])} has mode {listed(modes)}; the "
+            f"engine's user "
+            f"needs 0666.",
+            {"nodes": [one.proof for one in narrow]},
+        )
 
 
-def _wide(mode: str) -> bool:
-    try:
-        return int(mode, 8) & access.OTHERS_READ_WRITE == access.OTHERS_READ_WRITE
-    except ValueError:
-        return True
+def _grouped(case: Case, kind: str, field: str) -> dict[Any, list[Access]]:
+    """Nodes with one fault, by what the host's node has in a field."""
+    groups: dict[Any, list[Access]] = {}
+    for one in access.by_kind(case, kind):
+        groups.setdefault((case.host_node(one.path) or {}).get(field), []).append(one)
+    return groups

@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 
 GROUP = "GPU"
 DRIVER_RESULTS = frozenset(
-    ("driver_not_loaded", "uvm_module_not_loaded", "host_node_missing", "node_missing", "gpu_without_driver")
+    (
+        "driver_not_loaded",
+        "uvm_module_not_loaded",
+        "host_node_missing",
+        "gpu_without_driver",
+        "module_refused_by_secure_boot",
+        "driver_not_built_for_kernel",
+    )
 )
 SICK_RESULTS = CUDA_RESULTS | {"cuda_timeout", "cuda_crashed", "device_open_hangs", "device_open_failed"}
 FELL_OFF_BUS = 79
@@ -41,7 +48,7 @@ FATAL_XIDS = {
     group=GROUP,
     severity=NEEDS_PERSON,
     about="no NVIDIA GPU on the host's PCI bus at all",
-    explains=SICK_RESULTS | DRIVER_RESULTS | {"module_refused_by_secure_boot", "driver_not_built_for_kernel"},
+    explains=SICK_RESULTS | DRIVER_RESULTS,
 )
 def gpu_missing_from_pci(case: Case) -> Iterator[Finding]:
     if case.pci_gpus is None:
@@ -105,7 +112,7 @@ def gpu_fell_off_bus(case: Case) -> Iterator[Finding]:
     severity=REPAIRABLE,
     repair="reboot_host",
     about="the GPU's GSP firmware did not load or stopped answering (also Xid 119 and 120)",
-    explains=SICK_RESULTS | DRIVER_RESULTS,
+    explains=SICK_RESULTS | {"driver_not_loaded", "gpu_without_driver"},
 )
 def gsp_firmware_failed(case: Case) -> Iterator[Finding]:
     lines = _events(case, "gsp") + [

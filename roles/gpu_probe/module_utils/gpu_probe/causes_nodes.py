@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import access
-from .cause import CUDA_RESULTS, NEEDS_PERSON, REPAIRABLE, Finding, cause
+from .cause import CUDA_RESULTS, NEEDS_PERSON, REPAIRABLE, Finding, cause, listed
 from .evidence import number, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from .access import Access
     from .case import Case
@@ -17,12 +17,32 @@ if TYPE_CHECKING:
 GROUP = "nodes"
 
 
-def _of_kind(case: Case, kind: str) -> list[Access]:
-    return [one for one in access.judge_all(case) if one.kind == kind]
+def _groups(case: Case, kind: str, by: Callable[[Access], Any]) -> Iterator[tuple[Any, list[Access]]]:
+    """Nodes with one fault, together where also the reason is the same: eight GPUs make one sentence."""
+    groups: dict[Any, list[Access]] = {}
+    for one in access.by_kind(case, kind):
+        groups.setdefault(by(one), []).append(one)
+    yield from groups.items()
 
 
-def _brought(case: Case, path: str) -> bool:
-    return case.container is None or case.container.brings(path)
+def _paths(group: list[Access]) -> str:
+    return listed([one.path for one in group])
+
+
+def _proof(group: list[Access], **more: object) -> dict[str, Any]:
+    return {"nodes": [one.proof for one in group], **more}
+
+
+def _brought(case: Case, one: Access) -> bool:
+    return case.container is None or case.container.brings(one.path)
+
+
+def _by_device(case: Case, one: Access) -> bool:
+    return case.container is not None and bool(case.container.devices_for(one.path))
+
+
+def _inside(case: Case, one: Access, field: str) -> str:
+    return text(case.inside_node(one.path), field) or "?"
 
 
 @cause(
@@ -30,27 +50,21 @@ def _brought(case: Case, path: str) -> bool:
     group=GROUP,
     severity=REPAIRABLE,
     repair="fix_config",
-    about="the node is missing in the container (ENOENT): no mount or devN brings it, or it came after the "
-    "start",
+    about="the node is missing in the container (ENOENT): nothing brings it, or it came after the start",
     explains=CUDA_RESULTS,
 )
 def node_missing(case: Case) -> Iterator[Finding]:
-    missing = _of_kind(case, access.MISSING)
-    for brought in (False, True):
-        paths = [one.path for one in missing if _brought(case, one.path) is brought]
-        if not paths:
-            continue
-        listed, stand = ", ".join(paths), "is" if len(paths) == 1 else "are"
+    for brought, group in _groups(case, access.MISSING, lambda one: _brought(case, one)):
+        one = len(group) == 1
         why = (
-            f"its file brings {'it' if len(paths) == 1 else 'them'} in, so it was started before the host "
-            f"had "
-            f"{'it' if len(paths) == 1 else 'them'}"
+            f"its file brings {'it' if one else 'them'} in, so it was started before the host had "
+            f"{'it' if one else 'them'}"
             if brought
-            else f"no mount entry or devN of its file brings {'it' if len(paths) == 1 else 'them'} in"
+            else f"no mount entry or devN of its file brings {'it' if one else 'them'} in"
         )
         yield Finding(
-            f"{listed} {stand} missing in {case.node}: {why}.",
-            {"missing": paths, "brought_by_file": brought, "cu_init": case.cu_init},
+            f"{_paths(group)} {'is' if one else 'are'} missing in {case.node}: {why}.",
+            _proof(group, brought_by_file=brought, cu_init=case.cu_init),
             repair="restart_container" if brought and case.container_state == "running" else "fix_config",
         )
 
@@ -60,25 +74,21 @@ def node_missing(case: Case) -> Iterator[Finding]:
     group=GROUP,
     severity=REPAIRABLE,
     repair="restart_container",
-    about="a regular file stands in place of the node (a mount of a missing node with "
-    "`optional,create=file`)",
+    about="a regular file stands in place of the node (mount of a missing node with `optional,create=file`)",
     explains=CUDA_RESULTS,
 )
 def node_not_a_device(case: Case) -> Iterator[Finding]:
-    for one in _of_kind(case, access.NOT_A_DEVICE):
-        brought = _brought(case, one.path)
+    for brought, group in _groups(case, access.NOT_A_DEVICE, lambda one: _brought(case, one)):
         how = (
-            "it was made when the container started without the host's node; a restart mounts the node "
-            "over it"
+            "made when the container started without the host's node; a restart mounts the node over it"
             if brought
-            else "nothing in its file brings the node in"
+            else "and nothing in its file brings the node in"
         )
+        kind = _inside(case, group[0], "type")
         yield Finding(
-            f"{one.path} in {case.node} is a {text(case.inside_node(one.path), 'type')}, not a character "
-            f"device: {how}.",
-            one.proof,
+            f"{_paths(group)} in {case.node} is a {kind}, not a character device: {how}.",
+            _proof(group, brought_by_file=brought),
             repair="" if brought else "fix_config",
-            device=one.path,
         )
 
 
@@ -91,20 +101,14 @@ def node_not_a_device(case: Case) -> Iterator[Finding]:
     explains=CUDA_RESULTS,
 )
 def node_wrong_device(case: Case) -> Iterator[Finding]:
-    for one in _of_kind(case, access.WRONG_DEVICE):
-        inside, host = case.inside_node(one.path), case.host_node(one.path)
-        brought = _brought(case, one.path)
+    for brought, group in _groups(case, access.WRONG_DEVICE, lambda one: _brought(case, one)):
+        inside, host = case.inside_node(group[0].path), case.host_node(group[0].path)
         yield Finding(
-            f"{one.path} in {case.node} is device {number(inside, 'major')}:{number(inside, 'minor')}, on "
-            f"{case.host_name} it is {number(host, 'major')}:{number(host, 'minor')}"
-            + (
-                ": it was made at the last start."
-                if brought
-                else ": it was made by hand, and no longer fits."
-            ),
-            one.proof,
+            f"{_paths(group)} in {case.node} is device {number(inside, 'major')}:{number(inside, 'minor')}, "
+            f"on {case.host_name} it is {number(host, 'major')}:{number(host, 'minor')}: "
+            + ("it was made at the last start." if brought else "it was made by hand, and no longer fits."),
+            _proof(group, brought_by_file=brought),
             repair="" if brought else "fix_config",
-            device=one.path,
         )
 
 
@@ -116,50 +120,45 @@ def node_wrong_device(case: Case) -> Iterator[Finding]:
     explains=CUDA_RESULTS,
 )
 def node_no_permission(case: Case) -> Iterator[Finding]:
-    for one in _of_kind(case, access.NO_PERMISSION):
-        inside = case.inside_node(one.path)
-        options = (text(inside, "mount_options") or "").split(",")
-        by_device = case.container is not None and bool(case.container.devices_for(one.path))
-        if "nodev" in options:
-            why, repair = "its mount has the option nodev", None
-        elif case.unprivileged and by_device:
-            why, repair = (
-                f"its devN entry gives mode {text(inside, 'mode')}, mode=0666 is needed",
-                "fix_config",
+    for (why, repair), group in _groups(case, access.NO_PERMISSION, lambda one: _closed_by(case, one)):
+        if not access.host_mode_is_narrow(case, group[0]):
+            yield Finding(
+                f"Opening {_paths(group)} in {case.node} gives EACCES: {why}.",
+                _proof(group),
+                severity=REPAIRABLE if repair else "",
+                repair=repair,
             )
-        elif case.unprivileged:
-            why = f"mode {text(inside, 'mode')} and the id map leave nothing for the container's users"
-            repair = None
-        else:
-            why, repair = f"mode {text(inside, 'mode')}", None
-        yield Finding(
-            f"Opening {one.path} in {case.node} gives EACCES: {why}.",
-            one.proof,
-            severity=REPAIRABLE if repair else "",
-            repair=repair,
-            device=one.path,
-        )
+
+
+def _closed_by(case: Case, one: Access) -> tuple[str, str | None]:
+    """The reason, and the repair where there is one."""
+    mode = _inside(case, one, "mode")
+    if "nodev" in _inside(case, one, "mount_options").split(","):
+        return "its mount has the option nodev", None
+    if case.unprivileged and _by_device(case, one):
+        return f"its devN entry gives mode {mode}, mode=0666 is needed", "fix_config"
+    if case.unprivileged:
+        return f"mode {mode} and the id map leave nothing for the container's users", None
+    return f"mode {mode}", None
 
 
 @cause(
     "node_narrow_mode",
     group=GROUP,
-    severity=REPAIRABLE,
-    repair="fix_config",
-    about="root can open the node, the engine's own user can't (the node's mode in the container)",
+    severity=NEEDS_PERSON,
+    about="root can open the node, the engine's own user can't (its mode in the container, as by devN)",
 )
 def node_narrow_mode(case: Case) -> Iterator[Finding]:
-    for one in _of_kind(case, access.NARROW_MODE):
-        mode = text(case.inside_node(one.path), "mode")
-        by_device = case.container is not None and bool(case.container.devices_for(one.path))
-        yield Finding(
-            f"{one.path} in {case.node} has mode {mode}: root can open it, the engine's user can't (0666 "
-            f"is needed).",
-            one.proof,
-            severity="" if by_device else NEEDS_PERSON,
-            repair="" if by_device else None,
-            device=one.path,
-        )
+    for by_device, group in _groups(case, access.NARROW_MODE, lambda one: _by_device(case, one)):
+        if not access.host_mode_is_narrow(case, group[0]):
+            modes = listed(sorted({_inside(case, one, "mode") for one in group}))
+            yield Finding(
+                f"{_paths(group)} in {case.node} has mode {modes}: root can open it, the engine's user can't "
+                f"(0666 is needed).",
+                _proof(group),
+                severity=REPAIRABLE if by_device else "",
+                repair="fix_config" if by_device else "",
+            )
 
 
 @cause(
@@ -171,13 +170,10 @@ def node_narrow_mode(case: Case) -> Iterator[Finding]:
     explains=CUDA_RESULTS,
 )
 def device_without_driver(case: Case) -> Iterator[Finding]:
-    for one in _of_kind(case, access.NO_DRIVER):
+    for errno, group in _groups(case, access.NO_DRIVER, lambda one: _inside(case, one, "open")):
         yield Finding(
-            f"Opening {one.path} in {case.node} gives {text(case.inside_node(one.path), 'open')}: no "
-            f"driver answers "
-            f"behind it.",
-            one.proof,
-            device=one.path,
+            f"Opening {_paths(group)} in {case.node} gives {errno}: no driver answers behind it.",
+            _proof(group),
         )
 
 
@@ -190,12 +186,12 @@ def device_without_driver(case: Case) -> Iterator[Finding]:
     explains=CUDA_RESULTS | {"cuda_timeout"},
 )
 def device_open_hangs(case: Case) -> Iterator[Finding]:
-    hung = [one for one in access.judge_all(case) if one.kind == access.HANGS]
+    hung = access.by_kind(case, access.HANGS)
     if hung:
         yield Finding(
-            f"Opening {hung[0].path} in {case.node} does not return: the driver hangs, and only a reboot of "
+            f"Opening {_paths(hung)} in {case.node} does not return: the driver hangs, and only a reboot of "
             f"{case.host_name} frees it.",
-            hung[0].proof,
+            _proof(hung),
         )
 
 
@@ -208,11 +204,8 @@ def device_open_hangs(case: Case) -> Iterator[Finding]:
     explains=CUDA_RESULTS,
 )
 def device_open_failed(case: Case) -> Iterator[Finding]:
-    for one in _of_kind(case, access.OPEN_FAILED):
+    for errno, group in _groups(case, access.OPEN_FAILED, lambda one: _inside(case, one, "open")):
         yield Finding(
-            f"Opening {one.path} in {case.node} gives {text(case.inside_node(one.path), 'open')}: the "
-            f"driver could "
-            f"not start this GPU.",
-            one.proof,
-            device=one.path,
+            f"Opening {_paths(group)} in {case.node} gives {errno}: the driver could not start this GPU.",
+            _proof(group),
         )

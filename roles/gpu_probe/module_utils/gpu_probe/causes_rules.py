@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import access
 from .case import UVM, Case
-from .cause import CUDA_RESULTS, NEEDS_PERSON, REPAIRABLE, Finding, cause, names
+from .cause import CUDA_RESULTS, NEEDS_PERSON, REPAIRABLE, Finding, cause, listed, names
 from .evidence import items, text
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ GROUP = "rules"
 def _refused(case: Case, *places: str) -> Iterator[tuple[int, list[Access]]]:
     """Majors that are refused with the first other place of their rule among `places`, and their nodes."""
     found: dict[int, list[Access]] = {}
-    for one in access.judge_all(case):
-        if one.kind == access.NOT_ALLOWED and one.major is not None and one.place in places:
+    for one in access.by_kind(case, access.NOT_ALLOWED):
+        if one.major is not None and one.place in places:
             found.setdefault(one.major, []).append(one)
     yield from found.items()
 
@@ -43,7 +43,7 @@ def _proof(case: Case, refused: list[Access]) -> dict[str, Any]:
 
 def _effect(case: Case, refused: list[Access]) -> str:
     """What follows: told as seen, or as it will be at the container's next start."""
-    paths = " and ".join(one.path for one in refused)
+    paths = listed([one.path for one in refused])
     seen = any(text(case.inside_node(one.path), "open") == "EPERM" for one in refused)
     if not seen:
         return f"opening {paths} will be refused"
@@ -219,15 +219,14 @@ def rule_without_write(case: Case) -> Iterator[Finding]:
     explains=CUDA_RESULTS,
 )
 def major_denied_on_purpose(case: Case) -> Iterator[Finding]:
-    for one in access.judge_all(case):
-        if one.kind == access.DENIED_ON_PURPOSE and case.container is not None and one.major is not None:
-            line = case.container.grants.denied_by(one.major)
+    denied = {one.major: one for one in access.by_kind(case, access.DENIED_ON_PURPOSE)}
+    for major, one in denied.items():
+        line = case.container.grants.denied_by(major) if case.container is not None else None
+        if line is not None:
             yield Finding(
-                f"Line {line.line_no} of {case.node}'s file denies major {one.major} ({one.driver}) on "
-                f"purpose "
+                f"Line {line.line_no} of {case.node}'s file denies major {major} ({one.driver}) on purpose "
                 f"(`{line.key}: {line.value}`). Remove it if the GPU should work there.",
                 dict(one.proof, line_no=line.line_no, line=f"{line.key}: {line.value}"),
-                device=one.path,
             )
 
 
@@ -240,12 +239,12 @@ def major_denied_on_purpose(case: Case) -> Iterator[Finding]:
     explains=CUDA_RESULTS,
 )
 def config_not_applied(case: Case) -> Iterator[Finding]:
-    refused = [one for one in access.judge_all(case) if one.kind == access.NOT_APPLIED]
+    refused = access.by_kind(case, access.NOT_APPLIED)
     if refused and case.container is not None:
         by_device = all(case.container.devices_for(one.path) for one in refused)
         version = [one for one in items(case.host, "pve_version", "numbers") if isinstance(one, int)]
         can_hot_plug = by_device and version[:1] >= [9]
-        paths = " and ".join(one.path for one in refused)
+        paths = listed([one.path for one in refused])
         yield Finding(
             f"{case.node}'s file allows {paths} now, but the running container was started before that: "
             f"{_effect(case, refused)}.",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ansible.module_utils.pve_lxc.rules import is_dynamic
 
 from . import access
-from .case import Case, driver_of
-from .cause import CUDA_RESULTS, NEEDS_PERSON, NOTE, Finding, cause, names
+from .case import UVM, Case, driver_of
+from .cause import CUDA_RESULTS, NEEDS_PERSON, NOTE, Finding, cause, listed, names
 from .evidence import items, mapping, number, records, text
 
 if TYPE_CHECKING:
@@ -41,19 +41,18 @@ def stale_rule_grants_other_driver(case: Case) -> Iterator[Finding]:
 
 
 def _is_stale(case: Case, major: int, owners: list[str]) -> bool:
-    """From an earlier boot: recorded as NVIDIA's, or a dynamic number of which the file brings no node in."""
+    """Once NVIDIA's by our records, or of a driver of which the file brings no node in: nobody meant it."""
     if any(name.startswith("nvidia") or name in GPU_DRIVERS for name in owners):
         return False
-    if items(case.host, "major_records", str(major)):
-        return True
-    return bool(is_dynamic(major)) and not _has_node_of(case, major)
+    return bool(items(case.host, "major_records", str(major))) or not _has_node_of(case, major)
 
 
 def _has_node_of(case: Case, major: int) -> bool:
     """Whether the container's file brings in a device of this major: then the rule is meant."""
     brought = case.container.named_paths() if case.container is not None else set()
     return any(
-        number(node, "major") == major and text(node, "path") in brought
+        text(node, "path") in brought
+        and (number(node, "major") == major or major in items(node, "majors_below"))
         for node in records(case.host, "device_nodes")
     )
 
@@ -69,6 +68,8 @@ def _has_node_of(case: Case, major: int) -> bool:
 def rules_for_unused_majors(case: Case) -> Iterator[Finding]:
     if case.container is None or case.unprivileged or case.majors is None:
         return
+    if not (case.loaded("nvidia") and case.loaded(UVM)):
+        return  # the major that seems unused may be the missing driver's
     unused = [
         major for major in case.container.allowed_majors() if is_dynamic(major) and major not in case.majors
     ]
@@ -109,10 +110,10 @@ def container_unprivileged(case: Case) -> Iterator[Finding]:
     explains=CUDA_RESULTS,
 )
 def device_refused_unexplained(case: Case) -> Iterator[Finding]:
-    refused = [one for one in access.judge_all(case) if one.kind == access.REFUSED_UNEXPLAINED]
+    refused = access.by_kind(case, access.REFUSED_UNEXPLAINED)
     if refused:
         yield Finding(
-            f"Opening {' and '.join(one.path for one in refused)} is refused (EPERM) in {case.node}, which "
+            f"Opening {listed([one.path for one in refused])} is refused (EPERM) in {case.node}, which "
             f"is "
             f"unprivileged, so no device rule is the cause. Look at its AppArmor profile and lxc.cap.drop.",
             {"open": {one.path: "EPERM" for one in refused}, "driver": driver_of(refused[0].path)},

@@ -69,16 +69,10 @@ def diagnose(  # noqa: PLR0913 - the facts of one node, each by name
 
 def _without_consequences(found: list[tuple[Cause, Finding]]) -> Iterable[tuple[Cause, Finding]]:
     """Drop what another cause explains; a note explains nothing."""
-    explainers = [(row, finding) for row, finding in found if (finding.severity or row.severity) != NOTE]
+    explainers = [row for row, finding in found if (finding.severity or row.severity) != NOTE]
     for row, finding in found:
-        if not any(_explains(one, by, row, finding) for one, by in explainers):
+        if not any(row.name in other.explains for other in explainers if other.name != row.name):
             yield row, finding
-
-
-def _explains(one: Cause, by: Finding, row: Cause, finding: Finding) -> bool:
-    """Two findings about different devices have nothing to do with each other."""
-    same_device = not by.device or not finding.device or by.device == finding.device
-    return one.name != row.name and row.name in one.explains and same_device
 
 
 def _entry(row: Cause, finding: Finding) -> dict[str, Any]:

@@ -9,13 +9,15 @@ import json
 import os
 import re
 import shutil
+import stat
 from pathlib import Path
 from typing import Any
 
-from .reading import Reader, describe_node, errno_name, gpu_node_paths, module_version
+from .reading import Reader, describe_node, errno_name, gpu_node_paths, module_version, real_path
 
 MODULES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nouveau", "vfio_pci")
 MODULE_FILE = re.compile(r"^nvidia\.ko(\.(xz|gz|zst))?$")
+MOST_BELOW = 500
 DEVICE_IN_CONFIG = re.compile(r"/dev/[A-Za-z0-9_./-]+")
 
 
@@ -48,7 +50,21 @@ def major_records(reader: Reader, path: str) -> dict[str, Any]:
 def device_nodes(reader: Reader, config_texts: list[str], dev: str) -> list[dict[str, Any]]:
     """Every GPU node, and each other node that a container config names (also a missing one)."""
     named = {path.rstrip("/.") for text in config_texts for path in DEVICE_IN_CONFIG.findall(text)}
-    return [describe_node(path, dev) for path in sorted(named | set(gpu_node_paths(reader, dev)))]
+    nodes = [describe_node(path, dev) for path in sorted(named | set(gpu_node_paths(reader, dev)))]
+    for node in nodes:
+        if node["type"] == "directory":
+            node["majors_below"] = majors_below(real_path(node["path"], dev))
+    return nodes
+
+
+def majors_below(folder: Path) -> list[int]:
+    """The drivers of a whole folder that a container may mount, as /dev/bus/usb."""
+    found = set()
+    for _number, path in zip(range(MOST_BELOW), folder.rglob("*")):
+        mode = path.lstat()
+        if stat.S_ISCHR(mode.st_mode):
+            found.add(os.major(mode.st_rdev))
+    return sorted(found)
 
 
 def driver_facts(reader: Reader, *, proc_driver: str, sys_module: str, modules_root: str) -> dict[str, Any]:
