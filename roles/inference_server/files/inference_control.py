@@ -15,12 +15,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-VERBS = ("start", "stop", "show", "evidence")
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,79}$")
 REQUEST_BYTES = 4096
 REQUEST_S = 5.0
@@ -67,11 +67,7 @@ class System:
         program = self.bin_dir + argv[0]
         try:
             return subprocess.run(
-                [program, *argv[1:]],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=timeout_s,
-                check=False,
+                [program, *argv[1:]], stdin=DEVNULL, capture_output=True, timeout=timeout_s, check=False
             )
         except subprocess.TimeoutExpired as exc:
             raise RequestError(f"{' '.join(argv)} did not end within {timeout_s:.0f} s") from exc
@@ -128,13 +124,12 @@ def show(system: System, unit: str) -> dict[str, Any]:
     return shown
 
 
-def start(system: System, name: str, unit: str) -> dict[str, Any]:
+def start(system: System, unit: str) -> dict[str, Any]:
     # Another server on the same port would answer in this one's place, and be measured under its name.
-    for other in system.names():
-        if other != name:
-            state = system.properties(f"inference-{other}.service", ("ActiveState",)).get("ActiveState", "")
-            if state not in QUIET:
-                raise RequestError(f"{name} is not started: {other} is still {state}; stop it first")
+    for other in (f"inference-{name}.service" for name in system.names()):
+        state = system.properties(other, ("ActiveState",)).get("ActiveState", "")
+        if other != unit and state not in QUIET:
+            raise RequestError(f"{unit} is not started: {other} is still {state}; stop it first")
     system.run(["systemctl", "reset-failed", "--", unit])  # fails where nothing had failed: no matter
     done = system.run(["systemctl", "--no-ask-password", "start", "--", unit])
     shown = show(system, unit)
@@ -227,6 +222,9 @@ def kernel_lines(raw: Sequence[str], since_s: float) -> list[str]:
     return found
 
 
+VERBS = {"start": start, "stop": stop, "show": show, "evidence": evidence}
+
+
 def parse(request: bytes) -> tuple[str, str]:
     """Verb and configuration of a request; anything unexpected in it is refused."""
     try:
@@ -236,7 +234,7 @@ def parse(request: bytes) -> tuple[str, str]:
     if not isinstance(asked, dict) or set(asked) != {"verb", "configuration"}:
         raise RequestError('a request is {"verb": …, "configuration": …} and nothing else')
     verb, name = asked["verb"], asked["configuration"]
-    if verb not in VERBS:
+    if not isinstance(verb, str) or verb not in VERBS:
         raise RequestError(f"unknown verb {verb!r}; known: {', '.join(VERBS)}")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise RequestError("a configuration's name has letters, digits, - and _, at most 80")
@@ -248,10 +246,7 @@ def answer(request: bytes, system: System) -> dict[str, Any]:
     try:
         verb, name = parse(request)
         unit = str(system.description(name)["unit"])
-        if verb == "start":
-            result = start(system, name, unit)
-        else:
-            result = {"stop": stop, "show": show, "evidence": evidence}[verb](system, unit)
+        result = VERBS[verb](system, unit)
     except RequestError as exc:
         return {"ok": False, "error": str(exc)}
     return {"ok": True, "configuration": name, "unit": unit, **result}
@@ -262,10 +257,7 @@ def read_line(connection: socket.socket, limit_s: float = REQUEST_S) -> bytes:
     deadline = time.monotonic() + limit_s
     received = b""
     while b"\n" not in received and len(received) <= REQUEST_BYTES:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise RequestError(f"no whole request within {limit_s:.0f} s")
-        connection.settimeout(left)
+        connection.settimeout(max(deadline - time.monotonic(), 0.001))
         try:
             piece = connection.recv(REQUEST_BYTES)
         except socket.timeout as exc:  # not yet TimeoutError in Python 3.9

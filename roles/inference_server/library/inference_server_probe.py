@@ -150,10 +150,13 @@ def main() -> None:
     waited_s = round(time.monotonic() - started, 3)
     models = {}
     for model in given["models"]:
-        models[model["name"]] = describe_model(model, account)
         folder = hidden_by(model["path"], given["hidden"])
-        if folder and models[model["name"]]["problem"] is None:
-            models[model["name"]]["problem"] = f"is below {folder}, which the hardened unit cannot see"
+        unseen = f"is below {folder}, which its hardened unit cannot see: stage it elsewhere (/dev/shm)"
+        models[model["name"]] = (
+            {"path": model["path"], "file": None, "problem": unseen}
+            if folder
+            else describe_model(model, account)
+        )
     module.exit_json(
         changed=False,
         engines=engines,

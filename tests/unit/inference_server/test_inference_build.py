@@ -80,11 +80,13 @@ def test_a_torn_cache_is_asked_anew(engine, tmp_path, content):
 def test_an_engine_that_is_not_there_says_what_is_missing(engine, tmp_path):
     cache = tmp_path / "x.json"
 
-    assert describe_engine(engine | {"command": ["/opt/x/bin/python", "-m", "x"]}, US, cache)["problem"] == (
-        "engine llamacpp is not installed: there is no /opt/x/bin/python"
+    without_python = engine | {"command": ["/opt/x/bin/python", "-m", "x"]}
+    assert describe_engine(without_python, US, cache)["problem"] == (
+        "engine llamacpp is not installed: there is no /opt/x/bin/python;"
+        " install it, or say where it is (venv)"
     )
     assert describe_engine(engine | {"launcher_path": "/opt/x.py"}, US, cache)["problem"] == (
-        "engine llamacpp is not installed: there is no /opt/x.py"
+        "engine llamacpp is not installed: there is no /opt/x.py; install it, or say where it is (venv)"
     )
 
 

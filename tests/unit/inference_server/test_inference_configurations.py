@@ -59,8 +59,9 @@ def test_the_command_line_of_the_baseline(engines, site, help_of):
 
     assert served.problems == ()
     assert " ".join(served.argv) == (
-        "/opt/llamacpp/bin/python /usr/local/lib/x/llama_server.py --alias tiny --ctx-size 8192 --host 127.0.0.1"
-        " --metrics --model /dev/shm/tiny/tiny.gguf --parallel 4 --port 30000 --spec-type none --threads 1"
+        "/opt/llamacpp/bin/python /usr/local/lib/x/llama_server.py --alias tiny --ctx-size 8192"
+        " --host 127.0.0.1 --metrics --model /dev/shm/tiny/tiny.gguf --parallel 4 --port 30000"
+        " --spec-type none --threads 1"
     )
 
 

@@ -1,4 +1,4 @@
-"""The control program over a real socket; systemctl, journalctl and dmesg are stand-in programs with a state file."""
+"""The control program over a real socket; systemctl, journalctl and dmesg are stand-ins with a state file."""
 
 import json
 import os
@@ -164,7 +164,10 @@ def test_a_server_beside_another_one_is_not_started(machine):
 
     assert answer == {
         "ok": False,
-        "error": "tp1-auto is not started: tp1-ngram is still deactivating; stop it first",
+        "error": (
+            "inference-tp1-auto.service is not started:"
+            " inference-tp1-ngram.service is still deactivating; stop it first"
+        ),
     }
     assert not any(" start " in call for call in machine.calls)
 

@@ -1,4 +1,4 @@
-"""The filters over what the project ships: each configuration of the lab and of the fleet is one that can be served."""
+"""The filters over what the project ships: each configuration of lab and fleet is one that can be served."""
 
 from pathlib import Path
 

@@ -41,13 +41,13 @@ def test_a_flag_that_a_help_text_only_mentions_is_not_known(sglang):
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("-c,    --ctx-size N                     size of the context", Option("ctx-size", True)),
-        ("--spec-type [none|draft]                kinds", Option("spec-type", True)),
-        ("  -m, --model FILE      Python 3.13's layout", Option("model", True)),
-        ("  --lora-paths [LORA_PATHS ...]", Option("lora-paths", True)),
-        ("  --x {a,b}  text", Option("x", True, ("a", "b"))),
-        ("  --x={a,b}  text", Option("x", True, ("a", "b"))),
-        ("  -v, --verbose", Option("verbose", False)),
+        ("-c,    --ctx-size N                     size of the context", Option("ctx-size", takes_value=True)),
+        ("--spec-type [none|draft]                kinds", Option("spec-type", takes_value=True)),
+        ("  -m, --model FILE      Python 3.13's layout", Option("model", takes_value=True)),
+        ("  --lora-paths [LORA_PATHS ...]", Option("lora-paths", takes_value=True)),
+        ("  --x {a,b}  text", Option("x", takes_value=True, choices=("a", "b"))),
+        ("  --x={a,b}  text", Option("x", takes_value=True, choices=("a", "b"))),
+        ("  -v, --verbose", Option("verbose", takes_value=False)),
     ],
 )
 def test_help_layouts(line, expected):
@@ -142,8 +142,8 @@ def test_typed_values_are_accepted(value):
 def test_the_name_that_the_build_knows_is_taken():
     aliases = {"new": ["new", "old"]}
 
-    assert choose_names({"new": 1}, aliases, {"old": Option("old", True)}) == {"old": 1}
-    assert choose_names({"new": 1}, aliases, {"new": Option("new", True)}) == {"new": 1}
+    assert choose_names({"new": 1}, aliases, {"old": Option("old", takes_value=True)}) == {"old": 1}
+    assert choose_names({"new": 1}, aliases, {"new": Option("new", takes_value=True)}) == {"new": 1}
     # Neither is known: the newest name is the one to complain about.
     assert choose_names({"new": 1}, aliases, {}) == {"new": 1}
 
@@ -154,4 +154,4 @@ def test_a_setting_that_the_build_needs_no_flag_for_is_dropped():
 
 def test_one_flag_by_two_names_is_refused():
     with pytest.raises(FlagError, match="old is set twice"):
-        choose_names({"old": 1, "new": 2}, {"new": ["old"]}, {"old": Option("old", True)})
+        choose_names({"old": 1, "new": 2}, {"new": ["old"]}, {"old": Option("old", takes_value=True)})

@@ -1,4 +1,4 @@
-"""The module that puts units on a node, in pairs: check mode predicts, the real run agrees, a second changes nothing."""
+"""The module that writes units: check mode predicts, the real run agrees, a second run changes nothing."""
 
 import json
 from pathlib import Path
@@ -82,8 +82,14 @@ def test_check_mode_predicts_what_the_first_run_writes_and_the_second_run_change
     assert not again["changed"]
     assert again["diff"] == []
     assert node.names() == sorted(
-        ["a.json", "b.json", "inference-a.service", "inference-b.service"]
-        + ["inference-control.socket", "inference-control@.service"]
+        [
+            "a.json",
+            "b.json",
+            "inference-a.service",
+            "inference-b.service",
+            "inference-control.socket",
+            "inference-control@.service",
+        ]
     )
 
 
@@ -164,7 +170,8 @@ def test_a_program_that_is_not_installed_is_refused_but_not_in_a_rehearsal(node)
 
 def state_text(**units: str) -> str:
     return "\n\n".join(
-        f"Id={name.replace('_', '-')}.service\nActiveState={active}\nUnitFileState=static\nNeedDaemonReload=no"
+        f"Id={name.replace('_', '-')}.service\nActiveState={active}\n"
+        "UnitFileState=static\nNeedDaemonReload=no"
         for name, active in units.items()
     )
 
@@ -174,10 +181,8 @@ def test_the_state_of_all_units_is_read_in_one_call():
 
     def systemctl(arguments):
         calls.append(arguments)
-        return (
-            state_text(inference_a="active", inference_b="inactive").replace("Reload=no", "Reload=yes", 1)
-            + "\n"
-        )
+        text = state_text(inference_a="active", inference_b="inactive")
+        return text.replace("Reload=no", "Reload=yes", 1) + "\n"
 
     state = deployment.read_state(["inference-a.service", "inference-b.service"], systemctl)
 
@@ -195,8 +200,10 @@ def test_an_operator_is_told_of_units_that_run_on():
 
     assert deployment.tell("ct200", changes, ["b"], state) == [
         "ct200: inference-a.service is running with its old unit file; its next start uses the new one",
-        "ct200: configuration b is no longer wanted, but its unit is running, so it stays:"
-        " stop it (systemctl stop inference-b.service) and deploy again",
+        (
+            "ct200: configuration b is no longer wanted, but its unit is running, so it stays:"
+            " stop it (systemctl stop inference-b.service) and deploy again"
+        ),
     ]
 
 

@@ -1,5 +1,7 @@
 """The lab's engine: its flags, and the real server with the tiny model."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal
@@ -114,7 +116,7 @@ class Server:
     def get(self, path: str, body: dict | None = None) -> str:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data)
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - our own server
             return answer.read().decode()
 
     def end(self) -> int:
@@ -162,8 +164,10 @@ COMPLETION = {
             True,
         ),
         (
-            ["--spec-type", "ngram-mod", "--spec-ngram-mod-n-match", "4"]
-            + ["--spec-ngram-mod-n-min", "2", "--spec-ngram-mod-n-max", "8"],
+            [
+                *("--spec-type", "ngram-mod", "--spec-ngram-mod-n-match", "4"),
+                *("--spec-ngram-mod-n-min", "2", "--spec-ngram-mod-n-max", "8"),
+            ],
             True,
         ),
         (["--spec-type", "draft-simple", "--model-draft", str(MODEL), "--spec-draft-n-max", "4"], True),

@@ -115,11 +115,13 @@ def describe_engine(
     nothing: dict[str, Any] = {"build": None, "options": [], "problem": None, "cached": False}
     command = [str(word) for word in engine["command"]]
     name = engine["name"]
-    if not Path(command[0]).exists():
-        return {**nothing, "problem": f"engine {name} is not installed: there is no {command[0]}"}
     launcher = engine.get("launcher_path")
-    if launcher and not Path(launcher).exists():
-        return {**nothing, "problem": f"engine {name} is not installed: there is no {launcher}"}
+    for path in (command[0], launcher):
+        if path and not Path(path).exists():
+            missing = (
+                f"engine {name} is not installed: there is no {path}; install it, or say where it is (venv)"
+            )
+            return {**nothing, "problem": missing}
     version_argv = engine.get("version_argv") or [command[0], "-I", "-c", PACKAGE_SCRIPT, engine["package"]]
     version = run_as(account, version_argv, VERSION_S)
     if version.status != 0 or not version.out.strip():

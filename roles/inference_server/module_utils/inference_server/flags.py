@@ -73,8 +73,8 @@ def parse_help(text: str) -> dict[str, Option]:
 def choose_name(name: str, aliases: Mapping[str, Sequence[str]], known: Mapping[str, Option]) -> str | None:
     """The name that this build has for a flag of our settings; None where it needs no such flag.
 
-    `aliases` lists the names a flag has had, the newest first; the first one that the build knows is taken. An
-    empty list means that the build needs no such flag.
+    `aliases` lists the names a flag has had, the newest first; the first one that the build knows is taken.
+    An empty list means that the build needs no such flag.
     """
     candidates = aliases.get(name, [name])
     if not candidates:
