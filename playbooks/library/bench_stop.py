@@ -163,8 +163,8 @@ def main() -> None:
         result["finished"] = True  # a failure that `until` need not try again
         module.fail_json(
             msg=f"{'; '.join(stands[name] for name in running)}, and its cell has not ended within "
-            f"{module.params['limit_s']:g} s. Wait longer (prepare_reboot_limit_s), or stop it now and have it "
-            "measured again after the reboot (prepare_reboot_stop_now=true).",
+            f"{module.params['limit_s']:g} s. Wait longer (prepare_reboot_limit_s), or stop it now and have "
+            "it measured again after the reboot (prepare_reboot_stop_now=true).",
             **result,
         )
     elif running:
