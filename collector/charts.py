@@ -46,7 +46,8 @@ class Figure:
 class Artist:
     """Draws the figures of one section."""
 
-    def __init__(self, points: Points, link: Callable[[str], str]) -> None:
+    def __init__(self, points: Points, link: Callable[[str], str], *, prefix: str) -> None:
+        self.prefix = prefix
         self.points = points
         self.link = link
         self.series = [points.label(node, name).text for node, name in points.row_names()]
@@ -164,7 +165,8 @@ class Artist:
         spec = chart.properties(width=WIDTH, height=HEIGHT, background="transparent").configure(**_CONFIG)
         svg = vl_convert.vegalite_to_svg(cast("dict[str, Any]", spec.to_dict()))
         described = "; ".join(entry["description"] for entry in data)
-        return Figure(title, page_colours(svg), described, tuple(entry["description"] for entry in missing))
+        svg = own_ids(page_colours(svg), f"{self.prefix}-{re.sub(r'[^a-z]+', '-', title.lower())}")
+        return Figure(title, svg, described, tuple(entry["description"] for entry in missing))
 
 
 def _values(rows: Sequence[dict[str, Any]]) -> alt.InlineData:
@@ -178,6 +180,15 @@ def page_colours(svg: str) -> str:
     svg = re.sub(r'(fill|stroke)="#(a0b0[0-9a-f]{2})"', _series_variable, svg)
     svg = svg.replace(f'xlink:href="{LINK_BASE}', 'href="').replace('font-family="sans-serif" ', "")
     return re.sub(r'<svg [^>]*?viewBox="([^"]+)">', r'<svg viewBox="\1" role="img">', svg, count=1)
+
+
+def own_ids(svg: str, prefix: str) -> str:
+    """Number a drawing's ids by their place in it: the drawing library counts on from drawing to drawing."""
+    ids = {name: f"{prefix}-{number}" for number, name in enumerate(dict.fromkeys(_ID.findall(svg)))}
+    return re.sub(r'(?<= id=")[^"]+|(?<=url\(#)[^)]+', lambda match: ids.get(match[0], match[0]), svg)
+
+
+_ID = re.compile(r' id="([^"]+)"')
 
 
 def _series_variable(match: re.Match[str]) -> str:

@@ -118,8 +118,8 @@ def _merge(_arguments: argparse.Namespace, layout: Layout) -> int:
             _say(f"{campaign.title}: {problem}")
     good = sum(row.cell.status == "ok" for row in merged.current)
     _say(
-        f"{len(merged.rows) + len(merged.refused)} cell files: {good} ok cells, "
-        f"{len(merged.current) - good} others with a reason, "
+        f"{plural(len(merged.rows) + len(merged.refused), 'cell file')}: {plural(good, 'ok cell')}, "
+        f"{plural(len(merged.current) - good, 'other')} with a reason, "
         f"{len(merged.rows) - len(merged.current)} superseded, "
         f"{len(merged.refused)} refused ({len(aside)} in quarantine)"
     )

@@ -58,6 +58,10 @@ class Conflict(Exception):  # noqa: N818 - it is a finding, not an error
     """What came differs from what is here in a way that no honest node makes."""
 
 
+class NotYet(Exception):  # noqa: N818 - as above
+    """A cell's file is there before the journal's line about it: the runner is between the two."""
+
+
 def known_files(folder: Path) -> dict[str, str]:
     """Relative path and sha256 of every file of a campaign that is here."""
     return {
@@ -103,9 +107,13 @@ class _Taking:
         for cell, group in _groups(sent):
             try:
                 self._require_believable(cell, group, journal)
+            except NotYet as exc:
+                self.result.notes.append(f"{exc} is being written; the next pull takes it")
+                continue
             except Conflict as exc:
                 self._refuse(group, str(exc))
                 continue
+            self._set_aside_changed(cell, group, journal)
             for path in group:
                 self._install(path, sent[path])
         self.result.unchanged = sum(self.had.get(path) == file.sha256 for path, file in self.listed.items())
@@ -155,35 +163,47 @@ class _Taking:
         changed = [path for path in group if path in self.had and self.had[path] != self.listed[path].sha256]
         if not changed or not cell:
             return
-        name = f"{cell}.json"
-        last = _written_last(journal).get(PurePosixPath(cell).name)
-        if name not in changed or last != self.listed[name].sha256:
-            raise Conflict("it differs from the file here, and the journal knows of no new attempt")
+        name, short = f"{cell}.json", PurePosixPath(cell).name
+        if name in changed and _written_last(journal).get(short) == self.listed[name].sha256:
+            return
+        last = journal.last_word.get(short)
+        if last is not None and last.event == "cell_started":
+            raise NotYet(short)
+        raise Conflict("it differs from the file here, and the journal knows of no new attempt")
 
     def _install(self, path: str, file: Listed) -> None:
         assert file.at is not None  # noqa: S101 - only sent files are installed
-        target = self.folder / path
-        if path not in self.had:
-            self.result.new += 1
-        elif self.had[path] == file.sha256:
+        if self.had.get(path) == file.sha256:
             return
-        else:
+        if path in self.had:
             self.result.updated += 1
-            kept_by_node = any(other.sha256 == self.had[path] for other in self.listed.values())
-            if path not in LAST and not kept_by_node:
-                self._keep_version(path)
+        else:
+            self.result.new += 1
         self.result.new_bytes += file.size_bytes
-        self._copy(file.at, target)
+        self._copy(file.at, self.folder / path)
 
-    def _keep_version(self, path: str) -> None:
-        """The node replaced a file and kept no copy of the old one: this is the only one left."""
-        source = self.folder / path
-        mark = self.had[path][:12]
-        match = CELL_OF_FILE.match(path)
-        name = PurePosixPath(path).name
-        stem = PurePosixPath(match[1]).name if match else ""
-        kept = f"{stem}.{mark}{name[len(stem) :]}" if match else f"{name}.{mark}"
-        self._copy(source, self.layout.superseded / self.result.node / self.result.campaign / kept)
+    def _set_aside_changed(self, cell: str, group: list[str], journal: Journal) -> None:
+        """Keep what is about to be replaced, unless the node keeps it itself."""
+        on_node = {file.sha256 for file in self.listed.values()}
+        changed = [path for path in group if path in self.had and self.had[path] != self.listed[path].sha256]
+        lost = [path for path in changed if path not in LAST and self.had[path] not in on_node]
+        written = {event.sha256 for event in journal.events}
+        own = self.had.get(f"{cell}.json", "")
+        if cell and own and own not in written:
+            reason = "it was changed here since it came: the journal knows of no such version"
+            for path in lost:
+                kept = self._quarantine(path, self.folder / path, self.had[path], reason)
+                self.result.notes.append(f"{path}: {reason}; kept as {kept}")
+            return
+        for path in lost:
+            self._keep_version(path, cell, mark=(own or self.had[path])[:12])
+
+    def _keep_version(self, path: str, cell: str, *, mark: str) -> None:
+        """Under names as the runner gives them: ``<cell>.<mark>.json``, its companions likewise."""
+        name, stem = PurePosixPath(path).name, PurePosixPath(cell).name
+        kept = f"{stem}.{mark}{name[len(stem) :]}" if cell else f"{name}.{mark}"
+        target = self.layout.superseded / self.result.node / self.result.campaign / kept
+        self._copy(self.folder / path, target)
 
     def _copy(self, source: Path, target: Path) -> None:
         """Without an fsync: the next pull sees by its digest what a power cut tore, and fetches it again."""
@@ -195,13 +215,16 @@ class _Taking:
     def _refuse(self, paths: Iterable[str], reason: str) -> None:
         for path in paths:
             file = self.listed[path]
-            if file.at is None:
-                continue
-            origin = f"{self.result.node}:{self.result.campaign}/{path}"
-            folder = self.layout.quarantine / "incoming" / self.result.node / self.result.campaign
-            target = folder / f"{path}.{file.sha256[:12]}" if _safe(path) else folder / file.sha256
-            put_aside(target, file.at, origin=origin, reason=reason, sha256=file.sha256)
-            self.result.conflicts.append(f"{path}: {reason}; put aside as {self.layout.relative(target)}")
+            if file.at is not None:
+                kept = self._quarantine(path, file.at, file.sha256, reason)
+                self.result.conflicts.append(f"{path}: {reason}; put aside as {kept}")
+
+    def _quarantine(self, path: str, source: Path, digest: str, reason: str) -> str:
+        origin = f"{self.result.node}:{self.result.campaign}/{path}"
+        folder = self.layout.quarantine / "incoming" / self.result.node / self.result.campaign
+        target = folder / f"{path}.{digest[:12]}" if _safe(path) else folder / digest
+        put_aside(target, source, origin=origin, reason=reason, sha256=digest)
+        return self.layout.relative(target)
 
     def _count_missing(self) -> None:
         gone = [path for path in self.had if path not in self.listed]
@@ -242,12 +265,8 @@ def _groups(sent: Iterable[str]) -> list[tuple[str, list[str]]]:
 
 
 def _written_last(journal: Journal) -> dict[str, str]:
-    """The digest of the file that each cell ended with."""
-    return {
-        event.cell: event.sha256
-        for event in journal.events
-        if event.event == "cell_ended" and event.cell and event.sha256
-    }
+    """The digest of the file that each cell ended with, or was skipped with."""
+    return {event.cell: event.sha256 for event in journal.events if event.cell and event.sha256}
 
 
 def _lines(path: Path) -> list[bytes]:

@@ -124,7 +124,7 @@ def render(layout: Layout, merged: Merged) -> str:
 
 def _view(section: Section, link: Callable[[str], str]) -> SectionView:
     points = Points(section)
-    artist = Artist(points, link)
+    artist = Artist(points, link, prefix=section.slug)
     return SectionView(
         section=section,
         chapters=chapters(points),
