@@ -7,7 +7,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
-from tests.lab import models, requirements, room, rootfs, verbs
+from tests.lab import models, requirements, room, rootfs, verbs, wheels
 from tests.lab.console import complain, say
 from tests.lab.errors import LabError
 
@@ -33,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     enter.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD…", help="default: a shell")
     enter.set_defaults(run=_enter)
 
-    fetch = commands.add_parser("fetch", help="fill the cache: root filesystem, models (needs the network)")
+    fetch = commands.add_parser("fetch", help="fill the cache: root filesystem, model, wheels (by network)")
     _add_size(fetch, "accepted, so that `fetch` takes the same options as `up`")
     fetch.set_defaults(run=_fetch)
 
@@ -97,6 +97,7 @@ def _fetch(options: argparse.Namespace) -> int:
     requirements.require_machine()
     say(str(rootfs.ensure_tree()))
     say(str(models.fetch(models.find_model(options.model))))
+    say(f"wheels for the nodes: {', '.join(path.parents[1].name for path in wheels.fetch())}")
     return 0
 
 
