@@ -39,7 +39,9 @@ def report(
             "repair": {"before": names(before), "after": names(after), "verdict": after["verdict"]},
         },
     }
-    taken = "; ".join(f"{entry['step']} ({entry['seconds']} s): {entry['outcome']}" for entry in steps)
+    taken = "; ".join(
+        f"{entry['step']} ({entry['seconds']} s): {entry['outcome']}" for entry in steps if entry["changed"]
+    )
     if check:
         return {**result, "summary": f"would repair: {taken}" if taken else nothing(before)}
     if after["verdict"] == "healthy":

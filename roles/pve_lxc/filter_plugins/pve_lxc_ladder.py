@@ -18,10 +18,16 @@ LADDER = (
 )
 # Causes that end when a running container is allowed what its file says.
 _PLUGGABLE = frozenset(("config_not_applied",))
+# A person's matter, until the operator says that the file may go.
+_FILE_IN_THE_WAY = frozenset(("host_node_not_a_device",))
 
 
 def steps_needed(
-    diagnosis: Mapping[str, Any], done: Mapping[str, Any], *, hot_plug_enabled: bool = True
+    diagnosis: Mapping[str, Any],
+    done: Mapping[str, Any],
+    *,
+    hot_plug_enabled: bool = True,
+    replace_files: bool = False,
 ) -> list[str]:
     """The steps to take now, in order. A step that was taken is not taken again.
 
@@ -32,6 +38,8 @@ def steps_needed(
         return []
     causes = [cause for cause in diagnosis["causes"] if cause["severity"] == "repairable"]
     needed = {str(cause["repair"]) for cause in causes if cause.get("repair")}
+    if replace_files and any(cause["name"] in _FILE_IN_THE_WAY for cause in diagnosis["causes"]):
+        needed.add("make_nodes")
     running = diagnosis["link"].get("container") == "running"
     file_step = done.get("fix_config", {})
     file_changed = bool(file_step.get("config_changed") or file_step.get("deferred"))

@@ -43,8 +43,16 @@ options:
     default: [inference-*, bench-run-*, model-stage-*]
   shutdown_s: {description: Seconds for a clean shutdown before it is forced., type: int, default: 60}
   start_s: {description: Seconds until the container's init must be up., type: int, default: 120}
+  undo_config:
+    description:
+      - The container's file was changed just before. If the container can't be started with it, put the file
+        back, and start the container as it ran before.
+    type: bool
+    default: false
   spent_s: {description: "With C(running), the seconds that the host's reboot took.", type: float, default: 0}
   conf_dir: {description: Folder of the containers' files., type: path, default: /etc/pve/lxc}
+  lock_dir: {description: Folder of Proxmox's locks., type: path, default: /run/lock/lxc}
+  backup_dir: {description: Folder of the backups., type: path, default: /var/lib/recover-and-bench/backups}
   ha_resources: {description: Proxmox's HA resources., type: path, default: /etc/pve/ha/resources.cfg}
   proc_devices: {description: The kernel's list of majors., type: path, default: /proc/devices}
 attributes:
@@ -77,6 +85,7 @@ from ansible.module_utils.pve_lxc.consent import Consent, require_host_idle, req
 from ansible.module_utils.pve_lxc.container import Container, Limits, is_ha_managed
 from ansible.module_utils.pve_lxc.errors import PveLxcError, Refused
 from ansible.module_utils.pve_lxc.reporting import Step
+from ansible.module_utils.pve_lxc.update import Places, restore
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "vmid": {"type": "int", "required": True},
@@ -97,8 +106,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     },
     "shutdown_s": {"type": "int", "default": 60},
     "start_s": {"type": "int", "default": 120},
+    "undo_config": {"type": "bool", "default": False},
     "spent_s": {"type": "float", "default": 0},
     "conf_dir": {"type": "path", "default": "/etc/pve/lxc"},
+    "lock_dir": {"type": "path", "default": "/run/lock/lxc"},
+    "backup_dir": {"type": "path", "default": "/var/lib/recover-and-bench/backups"},
     "ha_resources": {"type": "path", "default": "/etc/pve/ha/resources.cfg"},
     "proc_devices": {"type": "path", "default": "/proc/devices"},
 }
@@ -138,20 +150,48 @@ class Work:
         self.consent.require_unlocked(self.container.vmid)
         if self.check:
             return "would start it"
-        self._timed(self.container.start)
+        self._start(before)
         return f"started it; up after {self.waited_s:.1f} s"
 
     def restarted(self, before: str) -> str:
-        require_restart(self.consent, self.container, allowed=self.params["allowed"])
+        self._require_consent()
         if self.check:
             return "would restart it" if before == "running" else "would start it"
         if before == "running":
             self._timed(self.container.stop)
+        self._start(before)
+        return f"restarted it; up after {self.waited_s:.1f} s"
+
+    def _require_consent(self) -> None:
+        try:
+            require_restart(self.consent, self.container, allowed=self.params["allowed"])
+        except Refused as exc:
+            if not self.params["undo_config"]:
+                raise
+            raise Refused(f"{exc}. Its file is repaired already and counts from its next start on") from exc
+
+    def _start(self, before: str) -> None:
+        """Start it; where that fails, leave it as it was found, and say in any case how it is now."""
         try:
             self._timed(self.container.start)
         except PveLxcError as exc:
-            raise PveLxcError(f"{exc}. It was {before} before this restart and is {self._now()} now") from exc
-        return f"restarted it; up after {self.waited_s:.1f} s"
+            undone = [self._undo(before)] if self.params["undo_config"] else []
+            now = f"it was {before} before and is {self._now()} now"
+            raise PveLxcError("; ".join([str(exc), *undone, now])) from exc
+
+    def _undo(self, before: str) -> str:
+        places = Places(
+            conf_dir=Path(self.params["conf_dir"]),
+            lock_dir=Path(self.params["lock_dir"]),
+            backup_dir=Path(self.params["backup_dir"]),
+        )
+        try:
+            restore(self.params["vmid"], places)
+            if before == "running" and self.container.status() != "running":
+                self._timed(self.container.start)
+        except PveLxcError as exc:
+            return f"its file and state could not be put back: {exc}"
+        return "its file is again as it was found"
 
     def hot_plugged(self, before: str) -> str:
         rules, devices = self.params["rules"], self.params["devices"]

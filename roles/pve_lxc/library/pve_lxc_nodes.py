@@ -13,6 +13,11 @@ description:
 options:
   load: {description: Load the modules., type: bool, default: true}
   make: {description: Make the nodes., type: bool, default: true}
+  vmid:
+    description: Also make the nodes of NVIDIA's that this container's file names; 0 for none.
+    type: int
+    default: 0
+  conf_dir: {description: Folder of the containers' files., type: path, default: /etc/pve/lxc}
   expected_gpus: {description: How many GPUs the host should have; 0 when not known., type: int, default: 0}
   replace_files: {description: Replace a regular file by the device node., type: bool, default: false}
   limit_s: {description: How many seconds loading a module may take., type: int, default: 60}
@@ -42,16 +47,21 @@ from typing import TYPE_CHECKING, Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.pve_lxc import drivers, nodes
 from ansible.module_utils.pve_lxc.commands import find, node_helper, runner
+from ansible.module_utils.pve_lxc.conf import decode, parse
 from ansible.module_utils.pve_lxc.errors import PveLxcError, Refused
 from ansible.module_utils.pve_lxc.reporting import Step, joined
 from ansible.module_utils.pve_lxc.rules import read_proc_devices
+from ansible.module_utils.pve_lxc.store import ContainerFile
 
 if TYPE_CHECKING:
+    from ansible.module_utils.pve_lxc.conf import Config
     from ansible.module_utils.pve_lxc.nodes import Finding
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "load": {"type": "bool", "default": True},
     "make": {"type": "bool", "default": True},
+    "vmid": {"type": "int", "default": 0},
+    "conf_dir": {"type": "path", "default": "/etc/pve/lxc"},
     "expected_gpus": {"type": "int", "default": 0},
     "replace_files": {"type": "bool", "default": False},
     "limit_s": {"type": "int", "default": 60},
@@ -74,7 +84,8 @@ def make(params: dict[str, Any], *, check: bool) -> list[Finding]:
     """What was found wrong and put right. All refusals come before the first change."""
     dev_dir = Path(params["dev_dir"])
     minors = nodes.gpu_minors(Path(params["driver_dir"]), dev_dir, params["expected_gpus"])
-    needed = nodes.host_nodes(read_proc_devices(Path(params["proc_devices"])), minors)
+    named = nodes.named_in(container_file(params)) if params["vmid"] else []
+    needed = nodes.host_nodes(read_proc_devices(Path(params["proc_devices"])), minors, named)
     findings = nodes.inspect(needed, dev_dir, replace_files=params["replace_files"])
     wrong = [finding for finding in findings if finding.action != "keep"]
     refused = [finding.why for finding in wrong if finding.action == "refuse"]
@@ -87,6 +98,11 @@ def make(params: dict[str, Any], *, check: bool) -> list[Finding]:
         mendable = [finding for finding in wrong if finding.action != "wait"]
         nodes.put_right(mendable, dev_dir, node_helper(dev_dir, params["limit_s"]))
     return wrong
+
+
+def container_file(params: dict[str, Any]) -> Config:
+    file = ContainerFile(Path(params["conf_dir"]) / f"{params['vmid']}.conf", Path(params["conf_dir"]))
+    return parse(decode(file.read()))
 
 
 def report_load(loaded: list[str], step: Step, *, check: bool) -> dict[str, Any]:

@@ -6,6 +6,7 @@ with the priority that systemd reads from the line's beginning.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Any
 
 from . import drivers, nodes
 from .commands import find, node_helper, runner
+from .conf import decode, parse
 from .errors import PveLxcError, Refused
 from .rules import read_proc_devices
 from .update import Places, Wishes, update
@@ -44,15 +46,25 @@ def prepare_host(containers: list[Path]) -> int:
         places, wishes = read_settings(containers[0])
         loaded = drivers.load(places.proc_devices, runner(_MODULES_LIMIT_S), find)
         say(_INFO, f"loaded {', '.join(loaded)}" if loaded else "nvidia and nvidia-uvm are loaded")
-        return make_nodes(places, wishes)
+        return make_nodes(places, wishes, named_nodes(containers, places))
     except PveLxcError as exc:
         say(_ERROR, str(exc))
         return 1
 
 
-def make_nodes(places: Places, wishes: Wishes) -> int:
+def named_nodes(containers: list[Path], places: Places) -> list[str]:
+    """What the containers' files name, as far as they can be read: a failure shows when each has its turn."""
+    named = []
+    for path in containers:
+        with contextlib.suppress(OSError):
+            text = decode((places.conf_dir / f"{path.stem}.conf").read_bytes())
+            named += nodes.named_in(parse(text))
+    return named
+
+
+def make_nodes(places: Places, wishes: Wishes, named: list[str]) -> int:
     minors = nodes.gpu_minors(places.driver_dir, places.dev_dir, wishes.expected_gpus)
-    needed = nodes.host_nodes(read_proc_devices(places.proc_devices), minors)
+    needed = nodes.host_nodes(read_proc_devices(places.proc_devices), minors, named)
     findings = nodes.inspect(needed, places.dev_dir)
     refused = [finding for finding in findings if finding.action == "refuse"]
     for finding in refused:

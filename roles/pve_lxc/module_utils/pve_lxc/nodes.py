@@ -11,17 +11,33 @@ from typing import TYPE_CHECKING
 
 from .errors import PveLxcError
 from .rules import CORE_DRIVERS, UVM_DRIVER, parse_proc_devices
-from .situation import Node
+from .settings import DeviceValue
+from .situation import DEVICE_KEY, Mount, Node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from .conf import Config
+
 MODE = 0o666
-# The minors that NVIDIA's drivers use; /dev/nvidiaN has minor N.
-MINORS = {"nvidiactl": 255, "nvidia-uvm": 0, "nvidia-uvm-tools": 1}
 UVM_NODES = ("nvidia-uvm", "nvidia-uvm-tools")
 _GPU_NODE = re.compile(r"nvidia(\d+)", re.ASCII)
+# Driver ("" for the core one, whose name differs by version) and minor, as NVIDIA's drivers fix them.
+_FIXED = {
+    "nvidiactl": ("", 255),
+    "nvidia-modeset": ("", 254),
+    "nvidia-uvm": (UVM_DRIVER, 0),
+    "nvidia-uvm-tools": (UVM_DRIVER, 1),
+    "nvidia-nvlink": ("nvidia-nvlink", 0),
+    "nvidia-nvswitchctl": ("nvidia-nvswitch", 255),
+}
+_NUMBERED = (
+    (_GPU_NODE, ""),
+    (re.compile(r"nvidia-nvswitch(\d+)", re.ASCII), "nvidia-nvswitch"),
+    (re.compile(r"nvidia-caps/nvidia-cap(\d+)", re.ASCII), "nvidia-caps"),
+    (re.compile(r"nvidia-caps-imex-channels/channel(\d+)", re.ASCII), "nvidia-caps-imex-channels"),
+)
 _DEVICE_MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.ASCII | re.MULTILINE)
 
 
@@ -55,14 +71,38 @@ def gpu_minors(driver_dir: Path, dev_dir: Path, expected: int) -> list[int]:
     return sorted({int(match.group(1)) for match in matches if match} | set(range(expected)))
 
 
-def host_nodes(proc_devices: str, minors: Sequence[int]) -> list[HostNode]:
-    """The nodes that CUDA opens on a host with these GPUs."""
+def host_nodes(proc_devices: str, minors: Sequence[int], named: Iterable[str] = ()) -> list[HostNode]:
+    """The nodes that CUDA opens on a host with these GPUs, and others of NVIDIA's that a file names."""
     majors = {name: major for major, names in parse_proc_devices(proc_devices).items() for name in names}
     core = next((name for name in CORE_DRIVERS if name in majors), CORE_DRIVERS[0])
-    nodes = [HostNode(f"nvidia{minor}", core, majors.get(core), minor) for minor in minors]
-    nodes.append(HostNode("nvidiactl", core, majors.get(core), MINORS["nvidiactl"]))
-    uvm = majors.get(UVM_DRIVER)
-    return nodes + [HostNode(name, UVM_DRIVER, uvm, MINORS[name]) for name in UVM_NODES]
+    usual = [*(f"nvidia{minor}" for minor in minors), "nvidiactl", *UVM_NODES]
+    nodes = []
+    for name in dict.fromkeys([*usual, *named]):
+        driver, minor = _driver_and_minor(name, core)
+        is_other_gpu = _GPU_NODE.fullmatch(name) and name not in usual
+        if driver and not is_other_gpu:  # a node for a GPU that isn't there would only hide that
+            nodes.append(HostNode(name, driver, majors.get(driver), minor))
+    return nodes
+
+
+def _driver_and_minor(name: str, core: str) -> tuple[str, int]:
+    """Which driver makes a node of this name below /dev, and its minor; "" for none of NVIDIA's."""
+    if name in _FIXED:
+        driver, minor = _FIXED[name]
+        return driver or core, minor
+    for pattern, driver in _NUMBERED:
+        match = pattern.fullmatch(name)
+        if match:
+            return driver or core, int(match.group(1))
+    return "", 0
+
+
+def named_in(config: Config) -> list[str]:
+    """The names below /dev that a container's file gives to it, by a mount or by devN."""
+    sources = [mount.source for mount in map(Mount.of, config.main.entries) if mount]
+    keys = config.main.keys.items()
+    sources += [DeviceValue(value).path for key, value in keys if DEVICE_KEY.fullmatch(key)]
+    return [source[len("/dev/") :] for source in sources if source.startswith("/dev/")]
 
 
 def container_nodes(
@@ -124,7 +164,7 @@ def _inspect_device(node: HostNode, path: Path, found: os.stat_result) -> Findin
 def helper_arguments(missing: Sequence[HostNode]) -> list[list[str]]:
     """How nvidia-modprobe makes these nodes: with -u it makes those of nvidia-uvm only."""
     uvm = [["-u", "-c", "0"]] if any(node.driver == UVM_DRIVER for node in missing) else []
-    minors = [str(node.minor) for node in missing if node.driver != UVM_DRIVER]
+    minors = [str(node.minor) for node in missing if node.driver in CORE_DRIVERS]
     return uvm + ([[part for minor in minors for part in ("-c", minor)]] if minors else [])
 
 
@@ -148,6 +188,7 @@ def put_right(
 
 def _make(node: HostNode, path: Path) -> None:
     """Made beside its place and renamed there: nobody meets it with another mode."""
+    path.parent.mkdir(exist_ok=True)  # of nvidia-caps
     temporary = path.with_name(f".{path.name}.recover-and-bench")
     temporary.unlink(missing_ok=True)
     os.mknod(temporary, stat.S_IFCHR | MODE, os.makedev(node.major or 0, node.minor))

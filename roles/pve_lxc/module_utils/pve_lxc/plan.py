@@ -15,7 +15,7 @@ from .errors import NotReady, Refused
 from .plan_nodes import grant_by_devices, grant_by_mounts
 from .plan_rules import plan_rules
 from .rules import CORE_DRIVERS, UVM_DRIVER, parse_proc_devices
-from .situation import Plan, Situation
+from .situation import DEVICE_KEY, Plan, Situation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -65,7 +65,7 @@ def wanted(  # noqa: PLR0913 - each is an independent fact; bundling them would 
 
 def _require_sense(situation: Situation) -> None:
     keys = situation.config.main.keys
-    if not keys:
+    if all(DEVICE_KEY.fullmatch(key) for key in keys):
         raise Refused("it has no settings at all: is this a container's file, or has it been emptied?")
     if "lock" in keys:
         raise Refused(f"the container is locked ({keys['lock']}): wait until that ends, or see `pct unlock`")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +10,9 @@ from typing import TYPE_CHECKING
 from .backups import Backups, Records
 from .conf import decode, encode, parse
 from .edit import apply
-from .nodes import container_nodes, gpu_minors, host_nodes
+from .nodes import container_nodes, gpu_minors, host_nodes, named_in
 from .plan import version_of, wanted
 from .rules import read_proc_devices
-from .situation import DEVICE_KEY, Mount
 from .store import ContainerFile
 
 if TYPE_CHECKING:
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from .situation import Plan
 
 HOT_PLUG_SINCE = (9,)
-_GPU_NAME = re.compile(r"/dev/(nvidia\d+)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,7 @@ def plan_file(config: Config, places: Places, wishes: Wishes, records: Mapping[s
         config,
         proc_devices,
         wishes.grant,
-        container_nodes(nodes, places.dev_dir, _gpus_in_file(config), wishes.expected_gpus),
+        container_nodes(nodes, places.dev_dir, named_in(config), wishes.expected_gpus),
         extra_majors=wishes.extra_majors,
         former_majors=wishes.former_majors,
         records=records,
@@ -119,14 +116,6 @@ def restore(
         if after != raw and not check:
             file.replace(raw, after)
     return decode(raw), decode(after)
-
-
-def _gpus_in_file(config: Config) -> list[str]:
-    """The GPU nodes that the file gives to the container, however it does so."""
-    sources = [mount.source for mount in map(Mount.of, config.main.entries) if mount]
-    sources += [value.split(",")[0] for key, value in config.main.keys.items() if DEVICE_KEY.fullmatch(key)]
-    matches = (_GPU_NAME.fullmatch(source.replace("path=", "", 1)) for source in sources)
-    return [match.group(1) for match in matches if match]
 
 
 def _defer(config: Config, plan: Plan, pve_version: str) -> dict[str, str]:
