@@ -44,6 +44,7 @@ class Landing:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(target, flags, 0o644)
         self._hasher, self.offset = journal.verified_prefix(entry.name, self._descriptor)
+        self._marked = self.offset
         os.lseek(self._descriptor, self.offset, os.SEEK_SET)
         tally.land(self.offset, copied=False)
 
@@ -55,14 +56,17 @@ class Landing:
                 done += os.write(self._descriptor, block[done:])
         except OSError as exc:
             if exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM):
+                os.ftruncate(self._descriptor, self._marked)  # leaves room for saying so
                 raise NoRoomError(
-                    f"{self._target}: {exc.strerror} after {self.offset} of {self.size} bytes"
+                    f"{self._target}: {exc.strerror} after {self.offset} of {self.size} bytes; "
+                    "verified parts stay for the next run"
                 ) from exc
             raise
         self.offset += len(block)
         self._tally.land(len(block))
 
     def mark(self) -> None:
+        self._marked = self.offset
         self._journal.mark(self.entry.name, self.offset, self._hasher.hexdigest())
 
     def restart(self) -> None:
@@ -71,7 +75,7 @@ class Landing:
         os.lseek(self._descriptor, 0, os.SEEK_SET)
         self._journal.restart(self.entry.name)
         self._tally.land(-self.offset, copied=False)
-        self._hasher, self.offset = hashlib.sha256(), 0
+        self._hasher, self.offset, self._marked = hashlib.sha256(), 0, 0
 
     def sha256(self) -> str:
         return self._hasher.hexdigest()

@@ -89,6 +89,8 @@ class HfCache:
             raise SourceUnusableError(
                 f"{entry.name} was never downloaded to its end (an .incomplete file is there)"
             )
+        if path.exists():
+            raise SourceUnusableError(f"{entry.name} is no file")
         if path.is_symlink():
             raise SourceUnusableError(f"{entry.name} is a dangling link (its blob is gone)")
         raise SourceUnusableError(f"{entry.name} is not in the snapshot {commit[:12]}")

@@ -138,8 +138,12 @@ def _parse_entry(raw: dict[str, Any], where: str) -> FileEntry:
 def write_whole(path: Path, value: object) -> None:
     """Write JSON so that a reader sees the old file or the new one, never a half."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    scratch.replace(path)
+    try:
+        scratch.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        scratch.replace(path)
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise
 
 
 def hash_file(path: Path, *, git: bool = False) -> tuple[int, str, str]:

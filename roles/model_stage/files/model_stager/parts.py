@@ -6,6 +6,7 @@ only copied. The next run hashes what lies there again, up to the last mark that
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -62,7 +63,8 @@ class PartJournal:
         return known
 
     def _append(self, fact: dict[str, Any]) -> None:
-        with self._lock:
+        # A mark that finds no room is work to be done again, no reason to fail now.
+        with self._lock, contextlib.suppress(OSError):
             os.write(self._descriptor, json.dumps(fact).encode() + b"\n")
 
     def mark(self, file: str, end: int, sha256: str) -> None:

@@ -60,7 +60,8 @@ class Reporter:
 
         def report() -> None:
             while not ended.wait(INTERVAL_S):
-                self.write(state, tally)
+                with contextlib.suppress(OSError):  # a full tmpfs is the copy's to report
+                    self.write(state, tally)
 
         self.write(state, tally)
         thread = threading.Thread(target=report, name="progress", daemon=True)
@@ -70,4 +71,5 @@ class Reporter:
         finally:
             ended.set()
             thread.join()
-            self.write(state, tally)
+            with contextlib.suppress(OSError):
+                self.write(state, tally)
