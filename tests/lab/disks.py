@@ -24,7 +24,7 @@ def make_disks(fleet: Fleet, donors: tuple[drivers.Donor, ...], gpus: int, model
         settings = drivers.make_settings(host.number, gpus, donors)
         drivers.save_settings(settings, paths.settings_dir(host.name))
         _host_disk(host, fleet)
-        _install_libraries(libraries, paths.host_disk(host.name))
+        give_libraries(host.name, drivers.DRIVER_VERSION)
         for node in host.nodes:
             disk = paths.node_disk(host.name, node.vmid)
             _machine_disk(disk, node.name, fleet)
@@ -56,6 +56,14 @@ def build_libraries(folder: Path, version: str) -> dict[str, Path]:
     return built
 
 
+def give_libraries(host: str, version: str) -> None:
+    """Put the driver's user side where the host's boot finds it, as an update of the driver does."""
+    folder = paths.settings_dir(host) / "libraries"
+    folder.mkdir(exist_ok=True)
+    for library in build_libraries(paths.STATE / "libraries", version).values():
+        shutil.copy2(library, folder / library.name)
+
+
 def _install_libraries(libraries: dict[str, Path], disk: Path) -> None:
     folder = disk / LIBRARY_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,22 +88,26 @@ def _machine_disk(disk: Path, name: str, fleet: Fleet) -> None:
     authorized = disk / "root/.ssh/authorized_keys"
     authorized.write_text(keys.operator_key())
     authorized.chmod(0o600)
+    shutil.copytree(paths.HERE / "files/both", disk, dirs_exist_ok=True)
+    _install_package("smi", disk)
     for suffix in ("", ".pub"):
         key = disk / f"etc/ssh/ssh_host_ed25519_key{suffix}"
         shutil.copyfile(f"{keys.host_key(name)}{suffix}", key)
         key.chmod(0o600)
 
 
+def _install_package(name: str, disk: Path) -> None:
+    target = disk / "usr/local/lib/lab" / name
+    shutil.copytree(
+        paths.HERE / name, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True
+    )
+
+
 def _host_disk(host: Host, fleet: Fleet) -> None:
     disk = paths.host_disk(host.name)
     _machine_disk(disk, host.name, fleet)
     shutil.copytree(paths.HERE / "files/host", disk, dirs_exist_ok=True)
-    shutil.copytree(
-        paths.HERE / "pct",
-        disk / "usr/local/lib/lab/pct",
-        dirs_exist_ok=True,
-        ignore=shutil.ignore_patterns("__pycache__"),
-    )
+    _install_package("pct", disk)
     (disk / "etc/lab").mkdir(exist_ok=True)
     (disk / "etc/lab/network").write_text(f"ADDRESS={host.address}\nMAC={host.mac}\n")
     wanted = disk / "etc/systemd/system/multi-user.target.wants"

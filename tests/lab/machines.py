@@ -13,7 +13,10 @@ from tests.lab.errors import LabError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.lab.fleet import Host
+    from tests.lab.fleet import Host, Node
+
+
+NODE_WAIT_S = 15.0
 
 
 def make_bridge() -> None:
@@ -74,25 +77,15 @@ def state(host: Host) -> str:
 
 
 def ssh(
-    name: str, command: str, *, timeout_s: float = 60, connect_s: int = 5
+    name: str, command: str, *, timeout_s: float = 60, connect_s: int = 5, text: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command on a machine and return what it said; never reads our stdin."""
-    full = [
-        "ssh",
-        "-n",
-        "-F",
-        str(paths.SSH_CONFIG),
-        "-o",
-        f"ConnectTimeout={connect_s}",
-        name,
-        "--",
-        command,
-    ]
-    return subprocess.run(full, capture_output=True, text=True, check=False, timeout=timeout_s)
+    """Run a command on a machine with `text` as its input; never reads ours."""
+    full = ["ssh", "-F", str(paths.SSH_CONFIG), "-o", f"ConnectTimeout={connect_s}", name, "--", command]
+    return subprocess.run(full, input=text, capture_output=True, text=True, check=False, timeout=timeout_s)
 
 
-def ssh_checked(name: str, command: str, timeout_s: float = 60) -> str:
-    result = ssh(name, command, timeout_s=timeout_s)
+def ssh_checked(name: str, command: str, *, timeout_s: float = 60, text: str = "") -> str:
+    result = ssh(name, command, timeout_s=timeout_s, text=text)
     if result.returncode:
         said = result.stderr.strip() or result.stdout.strip()
         raise LabError(f"{name}: `{command}` failed ({result.returncode}): {said}")
@@ -117,13 +110,24 @@ def wait_for(name: str, seconds: float = 60) -> None:
         time.sleep(0.1)
 
 
-def wait_for_all(hosts: tuple[Host, ...]) -> None:
-    """Until the hosts and their nodes answer."""
+def wait_for_hosts(hosts: tuple[Host, ...]) -> list[str]:
+    """Until the hosts have done with their guests; the nodes that do not answer then, each with its state."""
     for host in hosts:
         wait_for(host.name)
-    for host in hosts:
-        for node in host.nodes:
-            wait_for(node.name)
+        # A start of what starts already waits for it: the guests are up, or have failed.
+        ssh_checked(host.name, "systemctl start pve-guests.service")
+    return [note for host in hosts for node in host.nodes if (note := _silence(host, node))]
+
+
+def _silence(host: Host, node: Node) -> str | None:
+    state = ssh(host.name, f"pct status {node.vmid}").stdout.strip()
+    if state != "status: running":
+        return f"{node.name} is not running ({state or 'no answer from pct'})"
+    try:
+        wait_for(node.name, NODE_WAIT_S)
+    except LabError:
+        return f"{node.name} runs but does not answer over ssh"
+    return None
 
 
 def boot_id(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.lab import disks, drivers, faults, inventory, keys, machines, paths, requirements, rootfs
 from tests.lab import fleet as names
-from tests.lab.console import say
+from tests.lab.console import complain, say
 from tests.lab.errors import LabError
 
 if TYPE_CHECKING:
@@ -36,10 +36,12 @@ def up(*, hosts: int | None, nodes: int | None, model: str, fresh: bool) -> int:
         _build(fleet, model)
     for host in cold:
         machines.power_on(host)
-    machines.wait_for_all(fleet.hosts if len(cold) == len(fleet.hosts) else cold)
+    silent = machines.wait_for_hosts(cold)
     what = f"booted {', '.join(host.name for host in cold)}" if cold else "was up already"
     say(f"lab: {what}; {_described(fleet)} ({time.monotonic() - started:.1f} s)")
-    return 0
+    for note in silent:
+        complain(note)
+    return 1 if silent else 0
 
 
 def _require_same_size(fleet: Fleet, hosts: int | None, nodes: int | None) -> None:
@@ -153,9 +155,11 @@ def power_cut(name: str, *, stay_off: bool) -> int:
 def _boot(host: Host, action: Callable[[Host], None], done: str) -> int:
     started = time.monotonic()
     action(host)
-    machines.wait_for_all((host,))
+    silent = machines.wait_for_hosts((host,))
     settings = drivers.load_settings(paths.settings_dir(host.name))
     say(f"lab: {host.name} {done}, {_uvm(settings)} ({time.monotonic() - started:.1f} s)")
+    for note in silent:  # a fault that the reboot did not heal, so no failure of the reboot
+        complain(note)
     return 0
 
 

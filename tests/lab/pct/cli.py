@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, NoReturn
 
 from . import containers
@@ -25,6 +26,7 @@ USAGE = """usage: pct <COMMAND> [ARGS] [OPTIONS]
 
 
 def main(arguments: list[str]) -> int:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `pct config 200 | head` is no error
     try:
         return _dispatch(arguments, containers.default_place())
     except PctError as exc:

@@ -10,5 +10,6 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def complain(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+def complain(text: str, *, end: str = "\n") -> None:
+    sys.stderr.write(text + end)
+    sys.stderr.flush()

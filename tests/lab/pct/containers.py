@@ -207,9 +207,14 @@ def _hot_plug(vmid: int, section: Section, name: str) -> None:
     rule = ["lxc-cgroup", "-n", str(vmid), "devices.allow", device.rule()]
     if subprocess.run(rule, capture_output=True, check=False).returncode:
         raise PctError(f"unable to hotplug {name}: {' '.join(rule)} failed")
-    script = 'umask 0; mkdir -p "$(dirname "$1")"; rm -f "$1"; mknod -m "$2" "$1" c "$3" "$4"'
-    inside = ["nsenter", "-t", str(init_pid(vmid)), "-m", "sh", "-c", script, "sh"]
-    subprocess.run([*inside, device.path, device.mode, str(device.major), str(device.minor)], check=True)
+    script = 'mkdir -p "$(dirname "$1")"; rm -f "$1"; mknod "$1" c "$3" "$4"; chmod "$2" "$1"'
+    inside = ["nsenter", "-t", str(init_pid(vmid)), "-m", "sh", "-ec", script, "sh"]
+    numbers = [str(device.major), str(device.minor)]
+    result = subprocess.run(
+        [*inside, device.path, device.mode, *numbers], capture_output=True, text=True, check=False
+    )
+    if result.returncode:
+        raise PctError(f"unable to hotplug {name}: {result.stderr.strip()}")
 
 
 def unlock(place: Place, vmid: int) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .console import say
+from .console import complain
 from .errors import PctError
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ def config_lock(vmid: int, timeout_s: float = TIMEOUT_S) -> Iterator[None]:
             except BlockingIOError:
                 if not waiting:
                     waiting = True
-                    say("trying to acquire lock...")
+                    complain("trying to acquire lock...", end="")
                 if time.monotonic() > deadline:
                     raise PctError(f"can't lock file '{path}' - got timeout", 4) from None
                 time.sleep(0.1)
         if waiting:
-            say(" OK")
+            complain(" OK")
         yield
 
 

@@ -89,7 +89,10 @@ def render(vmid: int, section: Section, controllers: set[str]) -> str:
             lines += _network(vmid, int(key[3:]), section.keys[key])
         elif re.fullmatch(r"mp\d+", key):
             lines += _mount_point(section.keys[key])
-    if section.keys.get("unprivileged") != "1":
+    if section.keys.get("unprivileged") == "1":
+        # Proxmox includes userns.conf, which allows all devices. Its uid mapping is not modelled.
+        lines += ["lxc.cgroup2.devices.allow = a"]
+    else:
         lines += [f"lxc.cgroup2.devices.allow = {device.rule()}" for device in devices(section)]
     if any(re.fullmatch(r"dev\d+", key) for key in section.keys):
         lines.append("lxc.hook.autodev = /usr/share/lxc/hooks/lab-devices")

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 SETTINGS = Path("/var/lib/lab/drivers.json")
+LIBRARIES = Path("/usr/lib/x86_64-linux-gnu")
+GPU_SETTINGS = SETTINGS.parent / "gpu-settings.json"
 STATE = Path("/run/lab-drivers")
 UVM_NAMES = {"nvidia-uvm", "nvidia_uvm"}
 OTHER_NAMES = {"nvidia", "nvidia-modeset", "nvidia_modeset", "nvidia-drm", "nvidia_drm"}
@@ -31,14 +33,17 @@ def boot() -> None:
     (STATE / "kernel-devices").write_text(Path("/proc/devices").read_text())
     (STATE / "uvm").write_text("1" if settings["uvm_loaded_at_boot"] else "0")
     show_devices(settings)
+    link_libraries(settings["driver_version"])
     write_driver_folder(settings)
     write_pci(settings)
+    reset_gpu_settings()
     for source, target in (
+        (GPU_SETTINGS, STATE / "driver/nvidia/lab-settings.json"),
         (STATE / "devices", "/proc/devices"),
         (STATE / "driver", "/proc/driver"),
         (STATE / "pci", "/sys/bus/pci/devices"),
     ):
-        subprocess.run(["mount", "--bind", source, target], check=True)
+        subprocess.run(["mount", "--rbind", source, target], check=True)
     for gpu in settings["gpus"]:
         make_node(f"/dev/nvidia{gpu['minor']}", settings["nvidia_major"], gpu["minor"])
     make_node("/dev/nvidiactl", settings["nvidia_major"], settings["ctl_minor"])
@@ -46,6 +51,24 @@ def boot() -> None:
         make_uvm_nodes(settings)
     for path in settings["missing_at_boot"]:
         Path(path).unlink(missing_ok=True)
+
+
+def link_libraries(version: str) -> None:
+    for name in ("libcuda.so", "libnvidia-ml.so"):
+        link = LIBRARIES / f"{name}.1"
+        link.unlink(missing_ok=True)
+        link.symlink_to(SETTINGS.parent / "libraries" / f"{name}.{version}")
+
+
+def reset_gpu_settings() -> None:
+    """A reboot applies what is pending in the GPUs' own memory (ECC, MIG) and forgets all else."""
+    before = json.loads(GPU_SETTINGS.read_text()) if GPU_SETTINGS.exists() else {}
+    after = {
+        uuid: {key: gpu[f"{mode}_pending"] for mode in ("ecc", "mig") for key in (mode, f"{mode}_pending")}
+        for uuid, gpu in before.items()
+    }
+    GPU_SETTINGS.write_text(json.dumps(after, indent=1))
+    (STATE / "driver/nvidia/lab-settings.json").touch()
 
 
 def uvm_loaded() -> bool:
