@@ -233,7 +233,9 @@ class Staging:
             answer["progress"] = queue.progress()
         else:
             answer["summary"] = "; ".join(record["summary"] for record in done)
-            answer.update(waited_s=self._waited(done), recovery={"staged": done})
+            answer["waited_s"] = self._waited(done)
+            if not self._module.check_mode:
+                answer["recovery"] = {"staged": done}
         self._module.exit_json(**answer)
 
     def _waited(self, done: list[dict[str, Any]]) -> dict[str, float]:

@@ -66,23 +66,19 @@ class Process:
         self._last_words = ""
 
     def start(self, model: str, argv: list[str], *, folder: str, root: str, user: str) -> None:
-        with tempfile.TemporaryFile() as stream:
-            child = subprocess.Popen(
-                command.setpriv(argv, user=user),
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
-                start_new_session=True,
+        """Return when it works, or has ended, or has said why it can't."""
+        detached = ["setsid", "--fork", *command.setpriv(argv, user=user)]
+        with tempfile.TemporaryFile() as words:
+            subprocess.run(
+                detached, cwd=folder, stdin=subprocess.DEVNULL, stdout=words, stderr=words, check=True
             )
             deadline = time.monotonic() + START_S
-            while (
-                child.poll() is None and not state.lock_is_held(root, model) and time.monotonic() < deadline
-            ):
+            while time.monotonic() < deadline:
+                if state.lock_is_held(root, model) or os.fstat(words.fileno()).st_size:
+                    break
                 time.sleep(0.01)
-            if child.poll():
-                stream.seek(0)
-                self._last_words = stream.read().decode(errors="replace").strip()[-300:]
+            words.seek(0)
+            self._last_words = words.read().decode(errors="replace").strip()[-300:]
 
     def is_alive(self, root: str, model: str) -> bool:
         return state.lock_is_held(root, model)
