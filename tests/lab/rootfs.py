@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 import platform
 import shutil
 import subprocess
@@ -130,7 +129,7 @@ def _build(tree: Path) -> None:
         raise LabError(
             f"mmdebstrap failed ({result.returncode}); is the network up and `apt-get update` fine?\n{tail}"
         )
-    os.sync()
+    subprocess.run(["sync", "--file-system", str(partial)], check=True)  # a power loss must not leave it half
     partial.rename(tree)
     complain(f"built in {time.monotonic() - started:.0f} s")
 
