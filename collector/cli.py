@@ -147,7 +147,8 @@ def _tables(arguments: argparse.Namespace, layout: Layout) -> int:
 
         from collector.terminal import show  # noqa: PLC0415 - as above
 
-        show(Console(highlight=False), content)
+        # Into a file or a pipe there is no width to keep to.
+        show(Console(highlight=False, width=None if sys.stdout.isatty() else 160), content)
     _say(f"{len(written)} files in {layout.tables}")
     return EXIT_OK
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from collector.formats import one_line
 from collector.plan import PlannedCell
 from collector.records import CellName, Workload
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collector.campaigns import Campaign
     from collector.door import Judged
     from collector.merge import Merged, Row
-    from collector.records import Event, Reason, Todo
+    from collector.records import Cell, Event, Reason, Todo
 
 SlotStatus = Literal[
     "ok",
@@ -124,7 +125,7 @@ def _fill(cell: PlannedCell, known: _Known) -> Slot:
     here = [row for row in rows if known.environment is None or row.environment in (known.environment, None)]
     best = max(here, key=lambda row: (row.cell.status == "ok", row.cell.ended_at), default=None)
     if best is not None:
-        code, detail = _first(best.cell.reasons)
+        code, detail = _why(best.cell)
         return Slot(cell, best.cell.status, code, detail, best, best.judged)
     elsewhere = next((row for row in rows if row.cell.status == "ok"), None)
     if elsewhere is not None:
@@ -164,6 +165,15 @@ def _from_todo(cell: PlannedCell, todo: Todo) -> Slot:
         "completed": "not pulled",
     }
     return Slot(cell, words.get(todo.status, "not run"), "", todo.reason)
+
+
+def _why(cell: Cell) -> tuple[str, str]:
+    """Reason code and sentence; of a crash, the signature says more than that the server crashed."""
+    code, detail = _first(cell.reasons)
+    signature = (cell.evidence or {}).get("signature")
+    if cell.status == "crashed" and isinstance(signature, str) and signature != "unknown":
+        return one_line(signature, 60), detail
+    return code, detail
 
 
 def _first(reasons: tuple[Reason, ...]) -> tuple[str, str]:

@@ -14,6 +14,8 @@ from collector.records import CELL_SCHEMA_VERSION, Cell
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from collector.records import Companion
+
 Verdict = Literal["whole", "partial", "corrupt", "duplicate", "foreign"]
 
 CELL_SCHEMA = "recover-and-bench/cell"
@@ -126,10 +128,15 @@ def require_known(content: dict[str, Any], *, schema: str, newest: int) -> None:
         )
 
 
+def companion_path(path: Path, cell: Cell, companion: Companion) -> Path:
+    """Where a cell file's companion lies: beside it, and renamed with it when both were set aside."""
+    return path.with_name(path.name.removesuffix(".json") + companion.name.removeprefix(cell.cell))
+
+
 def _companion_problems(path: Path, cell: Cell) -> list[str]:
     problems = []
     for role, companion in sorted(cell.files.items()):
-        beside = path.with_name(path.name.removesuffix(".json") + companion.name.removeprefix(cell.cell))
+        beside = companion_path(path, cell, companion)
         try:
             size = beside.stat().st_size
             intact = size == companion.size_bytes and _digest(beside) == companion.sha256

@@ -86,6 +86,8 @@ def flatten(fields: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def as_text(value: object) -> str:
+    if value is None:
+        return "not known"
     if isinstance(value, str):
         return value
     if isinstance(value, list):

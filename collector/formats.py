@@ -60,6 +60,12 @@ def instant(at: str) -> str:
     return f"{at[:10]} {at[11:19]} UTC"
 
 
+def period(start: str, end: str) -> str:
+    """2026-05-14 09:12:03 to 10:05:00 UTC; the date again only where it is another one."""
+    until = instant(end) if end[:10] != start[:10] else f"{end[11:19]} UTC"
+    return f"{start[:10]} {start[11:19]} to {until}"
+
+
 POINT_WORDS = {
     "code": "output tokens",
     "context": "prompt tokens",

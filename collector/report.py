@@ -62,12 +62,12 @@ class SectionView:
         return sum(coverage.planned for coverage in self.section.coverages)
 
     @cached_property
-    def period(self) -> tuple[str, str] | None:
+    def period(self) -> str:
         """When the first cell began and the last one ended."""
         cells = [slot.row.cell for c in self.section.coverages for slot in c.slots if slot.row]
         if not cells:
-            return None
-        return min(cell.started_at for cell in cells), max(cell.ended_at for cell in cells)
+            return ""
+        return formats.period(min(c.started_at for c in cells), max(c.ended_at for c in cells))
 
     @cached_property
     def identities(self) -> tuple[Identity, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import zstandard
 
-from collector.door import UnreadableError
+from collector.door import UnreadableError, companion_path
 from collector.records import RequestRecord
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def requests_file(row: Row) -> Path | None:
     companion = row.cell.files.get("requests")
     if companion is None or row.judged.verdict != "whole":
         return None
-    return row.judged.path.with_name(companion.name)
+    return companion_path(row.judged.path, row.cell, companion)
 
 
 def read_requests(path: Path) -> list[RequestRecord]:

@@ -230,9 +230,12 @@ def _by_point(  # noqa: PLR0913 - a table is this much
     columns: tuple[tuple[str, str], ...],
 ) -> Table:
     given = points.frame[points.frame["workload"] == workload].notna().any()
-    shown = tuple((name, column) for name, column in columns if given[column]) or columns
+    shown = tuple((name, column) for name, column in columns if given[column])
     missing = [name for name, column in columns if (name, column) not in shown]
-    if missing:
+    if not shown:
+        # Nothing but holes: one column is enough to say why.
+        shown = columns[:1]
+    elif missing:
         note = f"{note} Given nowhere, so left out: {', '.join(missing)}.".strip()
     return Table(
         key,

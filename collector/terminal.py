@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collector.sections import Section
     from collector.table import Chapter, Shown, Table
 
+NUMBER_WIDTH = 6
 STYLES = {"label": "bold", "value": "", "best": "bold green", "hole": "yellow", "note": "dim"}
 
 
@@ -41,6 +42,8 @@ def _rich(table: Table) -> RichTable:
             justify="left" if index < table.labels else "right",
             overflow="fold",
             no_wrap=index == 0,
+            # A number is never cut in two.
+            min_width=NUMBER_WIDTH,
         )
     for row in table.rows:
         drawn.add_row(*(_text(shown) for shown in row))

@@ -103,7 +103,7 @@ def test_a_failure_alone_makes_no_environment(campaign, read):
 @pytest.mark.parametrize(
     ("fields", "flat"),
     [
-        ({"a": {"b": 1, "c": None}}, {"a.b": "1", "a.c": "null"}),
+        ({"a": {"b": 1, "c": None}}, {"a.b": "1", "a.c": "not known"}),
         ({"gpus": ["x"] * 8}, {"gpus": "8 x x"}),
         ({"links": [16, 8], "none": {}}, {"links": "16, 8", "none": "{}"}),
     ],
@@ -168,6 +168,23 @@ def test_requests_become_rows_and_damaged_ones_are_named(campaign, layout, read)
     )
     request = schema("request")
     request.validate({"index": 0, "conversation": 0, "turn": 0, "ok": False, "why": "refused"})
+
+
+def test_a_set_aside_attempt_that_speaks_for_its_environment_has_its_requests(campaign, layout, read):
+    campaign.with_requests = True
+    cells, old = campaign.folder / "cells", campaign.folder / "superseded"
+    campaign.write(campaign.cell("tp1-auto", "code", 64))
+    old.mkdir()
+    for path in cells.iterdir():
+        path.rename(old / path.name.replace(".r1.", ".r1.1a2b3c4d.a1."))
+    campaign.comparability = {**COMPARABILITY, "driver_version": "590.10"}
+    campaign.write(campaign.cell("tp1-auto", "code", 64))
+    merged = read()
+    assert [(row.environment, row.current, row.judged.verdict) for row in merged.rows] == [
+        ("B", True, "whole"),
+        ("A", True, "whole"),
+    ]
+    assert write_requests(layout, merged)[1:] == (4, [])
 
 
 def test_merging_again_writes_the_same_bytes_and_touches_nothing(campaign, layout, read):
