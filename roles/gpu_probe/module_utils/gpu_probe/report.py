@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .change_words import one_line
 from .evidence import mapping, records, text
 
 MOST_SUMMARY_CAUSES = 3
@@ -22,11 +23,11 @@ def summary(diagnosis: Mapping[str, Any]) -> str:
     told = wrong or [cause for cause in causes if text(cause, "name") == "ok"]
     sentences = " ".join(text(cause, "sentence") or "" for cause in told[:MOST_SUMMARY_CAUSES])
     more = len(wrong) - MOST_SUMMARY_CAUSES
-    changed = [text(change, "what") or "" for change in records(diagnosis, "changes")]
+    changed = one_line(records(diagnosis, "changes"))
     parts = [
         f"{(text(diagnosis, 'verdict') or '').replace('_', ' ')}: {sentences}",
         f"({more} more.)" if more > 0 else "",
-        f"Changed since the snapshot: {', '.join(changed)}." if changed else "",
+        f"Changed since the snapshot: {changed}." if changed else "",
     ]
     return " ".join(part for part in parts if part)
 

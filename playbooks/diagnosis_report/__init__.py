@@ -1,0 +1,1 @@
+"""What diagnose.yml says of all nodes together: one table, and diagnosis.json."""
