@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import secrets
 import signal
 import time
 from typing import TYPE_CHECKING, Any
@@ -54,7 +54,7 @@ def run(folder: Folder, configurations: Path, control: Path, *, retry: bool = Fa
         folder.cells.mkdir(exist_ok=True)
         remove_leftovers(folder.root)
         remove_leftovers(folder.cells)
-        run_id = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
+        run_id = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(3)}"
         journal = Journal(folder.journal, boot_id=boot_id(), run=run_id)
         try:
             return _run(folder, prepared, journal, Control(control), retry=retry)

@@ -9,13 +9,19 @@ from msgspec import Struct
 
 from bench_runner.client.verdict import DEVIATIONS
 from bench_runner.journal import Reason
+from bench_runner.metrics import in_one_piece, run_together
 from bench_runner.records import Check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bench_runner.client.stream import Stream
     from bench_runner.load import Outcome
     from bench_runner.server.identity import Identity
+
+
+# A slewing clock (chrony, ntpd) moves at most 0.5 ms a second; a step is larger than any cell's slew.
+MAX_CLOCK_STEP_S = 0.5
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -73,13 +79,18 @@ def verdict(outcomes: Sequence[Outcome], observed: Observed, *, planned: int, to
         f"wall clock against monotonic clock: {observed.clock_step_s * 1e3:+.1f} ms",
         "clock_stepped",
     )
+    checks.append(_arrivals([outcome.stream for outcome in outcomes if outcome.stream and not outcome.fault]))
     usable = any(not outcome.fault or outcome.fault.code in DEVIATIONS for outcome in outcomes)
     status = "ok" if not reasons else ("partial" if usable else "failed")
     return Verdict(status=status, reasons=reasons, checks=checks)
 
 
-# A slewing clock (chrony, ntpd) moves at most 0.5 ms a second; a step is larger than any cell's slew.
-MAX_CLOCK_STEP_S = 0.5
+def _arrivals(streams: Sequence[Stream]) -> Check:
+    """What the stamps are good for; metrics that they aren't good for are not given."""
+    together, chunks = run_together(streams)
+    whole = sum(1 for stream in streams if in_one_piece(stream))
+    detail = f"{together} of {chunks} chunks shared a read, {whole} of {len(streams)} answers came in one"
+    return Check(name="arrivals", passed=True, detail=detail)
 
 
 def _by_code(failed: Sequence[Outcome], planned: int) -> list[Reason]:

@@ -124,7 +124,8 @@ def read_events(path: Path) -> list[Event]:
 def split_events(data: bytes, *, source: str) -> tuple[list[Event], list[bytes]]:
     """The good lines and the damaged ones. A last line without its end was never finished."""
     lines = data.split(b"\n")
-    damaged = [tail] if (tail := lines.pop()) else []
+    tail = lines.pop()
+    damaged: list[bytes] = []
     events: list[Event] = []
     for number, line in enumerate(lines, 1):
         try:
@@ -138,7 +139,7 @@ def split_events(data: bytes, *, source: str) -> tuple[list[Event], list[bytes]]
                 f"{JOURNAL_VERSION}; update the runner"
             )
         events.append(event)
-    return events, damaged
+    return events, [*damaged, tail] if tail else damaged
 
 
 def utc_now() -> str:

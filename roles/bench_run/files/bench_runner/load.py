@@ -57,6 +57,7 @@ class Load:
         self.limits = limits
         self.progress = Progress(planned=traffic.requests)
         self.server_died = False
+        self._was_patient = False
         # Parsing one answer while another arrives would make that one's stamps late.
         self._parse_at_once = traffic.clients == 1 or traffic.turns > 1
         self._answers: dict[int, tuple[Exchange, int]] = {}
@@ -131,7 +132,9 @@ class Load:
             await self._ask_whether_dead()
 
     async def _ask_whether_dead(self) -> None:
-        if not self.server_died and await self.server.has_died(patient=True):
+        """Patiently the first time only: a server that outlived one break isn't waited for at each."""
+        patient, self._was_patient = not self._was_patient, True
+        if not self.server_died and await self.server.has_died(patient=patient):
             self.server_died = True
 
     async def _end_conversation(self, number: int, turn: int, code: str) -> None:

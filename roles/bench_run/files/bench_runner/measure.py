@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from bench_runner import checks
 from bench_runner.cells import traffic
-from bench_runner.client.verdict import judge
+from bench_runner.client.verdict import FORETELLS_DEATH, judge
 from bench_runner.errors import ServerError
 from bench_runner.files import sha256_of
 from bench_runner.journal import Reason
@@ -73,8 +73,8 @@ async def measure(
     outcomes = await load.run()
     step_s = _clocks() - clocks
 
-    broken = any(outcome.fault for outcome in outcomes)
-    died = load.server_died or await server.has_died(patient=broken)
+    suspicious = any(outcome.fault and outcome.fault.code in FORETELLS_DEATH for outcome in outcomes)
+    died = load.server_died or await server.has_died(patient=suspicious)
     records = _records(outcomes, server)
     failed = sum(1 for outcome in outcomes if outcome.fault)
     counts = RequestCounts(planned=sent.requests, ok=len(outcomes) - failed, failed=failed)

@@ -16,6 +16,8 @@ _MIN_SAMPLE = {50: 1, 90: 10, 99: 100}
 _MS = 1e6
 # The share of chunks that may share a read with the one before: more, and the gaps' median moves.
 MAX_TOGETHER = 0.05
+# The share of answers whose tokens must have come apart for a time per token to be given.
+MIN_SEEN = 0.8
 
 
 class Distribution(Struct, frozen=True, kw_only=True):
@@ -111,12 +113,19 @@ def run_together(streams: Sequence[Stream]) -> tuple[int, int]:
     return chunks - sum(len(set(stream.chunks_ns)) for stream in streams), chunks
 
 
+def in_one_piece(stream: Stream) -> bool:
+    """An answer of several tokens that came in one read: when each was made can't be seen here."""
+    several = stream.usage is not None and stream.usage.completion_tokens > 1
+    return several and stream.chunks_ns[0] == stream.chunks_ns[-1]
+
+
 def _tpot_ms(streams: Sequence[Stream], completions: Sequence[int]) -> Distribution | None:
-    """Not given when an answer of several tokens came in one piece: their times can't be seen here."""
-    spans = [(s.chunks_ns[-1] - s.chunks_ns[0], n - 1) for s, n in zip(streams, completions) if n > 1]
-    if any(span_ns == 0 for span_ns, _ in spans):
+    """Of the answers whose tokens could be told apart; not given when too few could."""
+    several = [(stream, tokens) for stream, tokens in zip(streams, completions) if tokens > 1]
+    seen = [(stream, tokens) for stream, tokens in several if not in_one_piece(stream)]
+    if len(seen) < len(several) * MIN_SEEN:
         return None
-    return distribution([span_ns / _MS / steps for span_ns, steps in spans])
+    return distribution([(s.chunks_ns[-1] - s.chunks_ns[0]) / _MS / (tokens - 1) for s, tokens in seen])
 
 
 def _chunk_gap_ms(streams: Sequence[Stream]) -> Distribution | None:

@@ -91,12 +91,15 @@ class Runner:
 
     async def _run_configuration(self, configuration: str, waiting: list[Task]) -> None:
         first = waiting[0]
-        server: Server | None = None
+        self._starting = True
         self.live.phase(first, "server_starting")
         try:
             server = Server(self.deployments[configuration], self.control, self.plan)
-            self._starting = True
-            await server.require_free_port()
+        except ServerError as exc:
+            await self._lost(None, waiting, exc)
+            return
+        await server.require_free_port()
+        try:
             await self._start(server, first)
             self._starting = False
             await self._measure_all(server, waiting)
@@ -104,13 +107,12 @@ class Runner:
             await self._lost(server, waiting, exc)
         finally:
             self._starting = False
-            if server is not None:
-                self.live.phase(first, "server_stopping")
-                watch = Stopwatch()
-                await server.stop()
-                self.recorder.event(
-                    "server_stopped", configuration=configuration, detail={"seconds": round(watch.seconds, 3)}
-                )
+            self.live.phase(first, "server_stopping")
+            watch = Stopwatch()
+            await server.stop()
+            self.recorder.event(
+                "server_stopped", configuration=configuration, detail={"seconds": round(watch.seconds, 3)}
+            )
 
     async def _start(self, server: Server, first: Task) -> None:
         configuration = server.deployment.configuration

@@ -31,8 +31,8 @@ class ReadTimeReceiver:
     def __call__(self, sock: socket.socket) -> tuple[bytes, int]:
         data = sock.recv(_READ_BYTES)
         at_ns = time.monotonic_ns()
-        # Where a server leaves Nagle on (llama.cpp's does), a chunk waits for the last one's acknowledgement, and
-        # a delayed acknowledgement makes that up to 40 ms. The kernel forgets this, so it's set each time.
+        # Where a server leaves Nagle on (llama.cpp's does), a chunk waits until the last one is acknowledged,
+        # with a delayed acknowledgement up to 40 ms. The kernel forgets this setting, so it's set each time.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         return data, at_ns
 

@@ -24,6 +24,9 @@ DEVIATIONS = frozenset(
 # The connection broke or was refused: the first thing to ask is whether the server still lives.
 BROKEN_CONNECTION = frozenset({"refused", "connect_failed", "send_failed", "reset", "truncated", "no_done"})
 
+# What a client saw of servers that died a moment later.
+FORETELLS_DEATH = BROKEN_CONNECTION | {"error_event", "zero_tokens", "no_usage", "stalled"}
+
 
 class Fault(Struct, frozen=True):
     code: str

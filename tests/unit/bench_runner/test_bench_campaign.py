@@ -1,0 +1,558 @@
+"""Whole campaigns on simulated servers that are real processes: each status and reason, and the next run."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from bench_runner import measure
+from bench_runner.campaign import run
+from bench_runner.cli import main
+from bench_runner.errors import BenchError, BusyError, FolderError, PlanError
+from bench_runner.files import only_runner
+from bench_runner.records import read_requests
+
+from tests.sim.sglang_shaped import Behaviour
+from tests.unit.bench_runner.conftest import PACKAGE, SMALL_PLAN
+
+TWO = ["tp1-auto", "tp1-ddtree-b8"]
+
+
+def two_plan(bench, **changes):
+    bench.plan(SMALL_PLAN, configurations=TWO, **changes)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def statuses(bench):
+    return {
+        path.name.removesuffix(".json"): json.loads(path.read_bytes())["status"]
+        for path in sorted(bench.folder.cells.glob("*.json"))
+    }
+
+
+def codes(bench, name):
+    return [reason.code for reason in bench.cell(name).reasons]
+
+
+def events(bench, kind):
+    return [event for event in bench.events() if event["event"] == kind]
+
+
+def wait_for(holds, limit_s=15.0):
+    until = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < until, "it never came"
+        time.sleep(0.01)
+
+
+def test_a_good_campaign_is_measured_once_and_kept(bench):
+    bench.simulate("tp1-auto", {"speculating": True, "tokens_per_chunk": 3})
+    outcome = bench.run()
+    assert (outcome.state, outcome.message) == ("finished", "2 cells: 2 ok (2 measured now)")
+    bench.check_schemas()
+    cell = bench.cell("tp1-auto.code.16.r1")
+    assert cell.baseline
+    assert (cell.requests.planned, cell.requests.ok, cell.requests.failed) == (2, 2, 0)
+    assert cell.metrics.completion_tokens == 32
+    assert cell.metrics.accept_length == pytest.approx(32 / 12)
+    assert cell.metrics.cached_tokens == 0
+    records = read_requests(bench.folder.requests("tp1-auto.code.16.r1"))
+    assert [record.ok for record in records] == [True, True]
+    assert all(record.prompt_tokens == 48 for record in records)
+    assert max(len(json.dumps(line)) for line in records[0].__struct_fields__) < 400
+    status = bench.status()
+    assert [todo["status"] for todo in status["todos"]] == ["completed", "completed"]
+    assert bench.control.units["tp1-auto"].show()["processes"] == 0
+
+    before = {path: path.read_bytes() for path in bench.folder.root.rglob("*") if path.is_file()}
+    again = bench.run()
+    assert again.message == "2 cells: all kept from before, nothing to run"
+    assert bench.status()["kept"] == 2
+    after = {path: path.read_bytes() for path in bench.folder.root.rglob("*") if path.is_file()}
+    changed = {path.name for path in before if before[path] != after.get(path)}
+    assert changed <= {"status.json", "STATUS.md"}
+    assert [verb for verb, _ in bench.control.asked].count("start") == 1
+
+
+def test_the_dead_branch_of_the_story_has_a_status_everywhere_and_a_number_nowhere(bench):
+    """b8 dies in its first verify, b12 lives through its warm-up and dies at 256, 30k contexts don't fit."""
+    bench.plan(
+        SMALL_PLAN,
+        configurations=["tp1-auto", "tp1-ddtree-b8", "tp1-ddtree-b12"],
+        workloads={
+            "code": {"points": [32, 256], "requests": 2, "prompt_tokens": 48},
+            "context": {"points": [30000]},
+        },
+        canary={"output_tokens": 32},
+    )
+    bench.simulate("tp1-auto")
+    bench.simulate("tp1-ddtree-b8", {"faults": [{"name": "die"}]})
+    bench.simulate("tp1-ddtree-b12", {"faults": [{"name": "die", "min_output": 200}]})
+    outcome = bench.run()
+    assert outcome.state == "finished"
+    bench.check_schemas()
+    assert statuses(bench) == {
+        "tp1-auto.code.32.r1": "ok",
+        "tp1-auto.code.256.r1": "ok",
+        "tp1-auto.context.30000.r1": "skipped",
+        "tp1-ddtree-b8.code.32.r1": "crashed",
+        "tp1-ddtree-b8.code.256.r1": "skipped",
+        "tp1-ddtree-b8.context.30000.r1": "skipped",
+        "tp1-ddtree-b12.code.32.r1": "ok",
+        "tp1-ddtree-b12.code.256.r1": "crashed",
+        "tp1-ddtree-b12.context.30000.r1": "skipped",
+    }
+    died = bench.cell("tp1-ddtree-b12.code.256.r1")
+    assert died.metrics is None
+    assert died.evidence["signature"] == "cuda_illegal_instruction"
+    assert codes(bench, died.cell)[0] == "server_crashed"
+    assert (died.requests.planned, died.requests.failed) == (2, 2)
+    assert [record.why for record in read_requests(bench.folder.requests(died.cell))] == [
+        "truncated",
+        "not_sent",
+    ]
+    at_once = bench.cell("tp1-ddtree-b8.code.32.r1")
+    assert codes(bench, at_once.cell) == ["canary_truncated"]
+    assert at_once.evidence["signature"] == "cuda_illegal_instruction"
+    assert codes(bench, "tp1-ddtree-b8.code.256.r1") == ["server_crashed"]
+    unfit = bench.cell("tp1-auto.context.30000.r1").reasons[0]
+    assert unfit.code == "does_not_fit"
+    assert "the largest that fits is 2032 prompt tokens" in unfit.detail
+    assert "tp1-ddtree-b8 code/32 crashed (canary_truncated)" in outcome.message
+
+    second = bench.run()
+    assert [event["cell"] for event in events(bench, "cell_started")][-2:] == [
+        "tp1-ddtree-b8.code.32.r1",
+        "tp1-ddtree-b12.code.256.r1",
+    ]
+    assert statuses(bench)["tp1-ddtree-b8.code.256.r1"] == "skipped"
+    assert second.state == "finished"
+    count = len(bench.events())
+    third = bench.run()  # both had their second try: nothing is left to do
+    assert len(bench.events()) == count
+    assert third.message.startswith("9 cells: 3 ok, 2 crashed, 4 skipped")
+    bench.simulate("tp1-ddtree-b8")
+    bench.run(retry=True)
+    assert statuses(bench)["tp1-ddtree-b8.code.32.r1"] == "ok"
+    assert statuses(bench)["tp1-ddtree-b8.code.256.r1"] == "ok"
+
+
+CELL_FAULTS = {
+    "error_event": ("failed", "error_event"),
+    "zero_tokens": ("failed", "zero_tokens"),
+    "no_usage": ("failed", "no_usage"),
+    "clean_eof": ("failed", "no_done"),
+    "truncated": ("failed", "truncated"),
+    "early_stop": ("partial", "early_stop"),
+    "wrong_usage": ("partial", "usage_below_chunks"),
+    "http_503": ("failed", "http_503"),
+}
+
+
+@pytest.mark.parametrize(("fault", "expected"), CELL_FAULTS.items())
+def test_a_cell_whose_answers_are_wrong_is_not_ok_while_the_server_lives(bench, fault, expected):
+    # The canary (32 tokens) and the warm-up (16) go well; the measured requests of 40 tokens do not.
+    bench.plan(SMALL_PLAN, workloads={"code": {"points": [20, 40], "requests": 2}})
+    bench.simulate("tp1-auto", {"faults": [{"name": fault, "min_output": 40}]})
+    bench.run()
+    bench.check_schemas()
+    assert statuses(bench) == {"tp1-auto.code.20.r1": "ok", "tp1-auto.code.40.r1": expected[0]}
+    cell = bench.cell("tp1-auto.code.40.r1")
+    assert [reason.code for reason in cell.reasons] == [expected[1]]
+    assert cell.metrics is None
+    assert cell.requests.failed == 2
+
+
+def test_one_bad_request_of_many_makes_a_cell_partial_unless_tolerated(bench):
+    faults = {"faults": [{"name": "zero_tokens", "min_output": 40, "after": 1, "times": 1}]}
+    bench.plan(SMALL_PLAN, workloads={"code": {"points": [40], "requests": 4}})
+    bench.simulate("tp1-auto", faults)
+    bench.run()
+    cell = bench.cell("tp1-auto.code.40.r1")
+    assert (cell.status, cell.requests.ok, cell.requests.failed) == ("partial", 3, 1)
+    assert cell.reasons[0].detail == "1 of 4 requests: 0 of 40 tokens"
+    bench.plan(
+        SMALL_PLAN,
+        workloads={"code": {"points": [40], "requests": 4}},
+        tolerance={"failed_requests": 1},
+    )
+    bench.run()
+    cell = bench.cell("tp1-auto.code.40.r1")
+    assert (cell.status, cell.metrics.completion_tokens, cell.attempt) == ("ok", 120, 2)
+    kept = sorted(path.name for path in bench.folder.superseded.iterdir())
+    assert [name.split(".", 4)[4].partition(".")[2] for name in kept] == ["a1.json", "a1.requests.jsonl.zst"]
+
+
+def test_a_failed_cell_is_tried_twice_then_only_on_demand(bench):
+    bench.plan(SMALL_PLAN, workloads={"code": {"points": [40], "requests": 1}})
+    bench.simulate("tp1-auto", {"faults": [{"name": "no_usage", "min_output": 40}]})
+    for attempt in (1, 2, 2):
+        bench.run()
+        assert bench.cell("tp1-auto.code.40.r1").attempt == attempt
+    assert len(events(bench, "cell_started")) == 2
+    bench.run(retry=True)
+    assert bench.cell("tp1-auto.code.40.r1").attempt == 3
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "status", "code"),
+    [
+        ({"crash_loading": True}, "crashed", "server_crashed_loading"),
+        ({"faults": [{"name": "early_stop"}]}, "failed", "canary_early_stop"),
+        ({"chunk_s": 0.05}, "failed", "canary_too_slow"),
+        ({"warm_s": 60}, "failed", "server_not_ready"),
+    ],
+    ids=["dies loading", "wrong", "too slow", "never ready"],
+)
+def test_a_server_that_is_not_fit_fails_one_cell_and_the_others_wait(bench, behaviour, status, code):
+    two_plan(bench, canary={"floor_tps": 40}, limits={"server_ready_s": 1.5, "cell_s": 30, "stall_s": 5})
+    bench.simulate("tp1-auto", behaviour)
+    bench.simulate("tp1-ddtree-b8")
+    started = time.monotonic()
+    outcome = bench.run()
+    assert time.monotonic() - started < 8
+    bench.check_schemas()
+    assert statuses(bench) == {
+        "tp1-auto.code.8.r1": status,
+        "tp1-auto.code.16.r1": "skipped",
+        "tp1-ddtree-b8.code.8.r1": "ok",
+        "tp1-ddtree-b8.code.16.r1": "ok",
+    }
+    assert codes(bench, "tp1-auto.code.8.r1") == [code]
+    if behaviour.get("crash_loading"):
+        assert bench.cell("tp1-auto.code.8.r1").evidence["signature"] == "cuda_out_of_memory"
+    assert outcome.state == "finished"
+    assert bench.control.units["tp1-auto"].show()["processes"] == 0
+
+
+def test_a_server_replaced_behind_our_back_is_noticed(bench, monkeypatch):
+    bench.simulate("tp1-auto")
+    real = measure.Load.run
+
+    async def replaced(self):
+        outcomes = await real(self)
+        unit = bench.control.units["tp1-auto"]
+        unit.stop()
+        unit.start()
+        return outcomes
+
+    monkeypatch.setattr(measure.Load, "run", replaced)
+    bench.run()
+    assert statuses(bench) == {"tp1-auto.code.8.r1": "crashed", "tp1-auto.code.16.r1": "skipped"}
+    assert codes(bench, "tp1-auto.code.8.r1") == ["server_crashed"]
+
+
+def test_a_clock_that_steps_makes_the_cell_partial(bench, monkeypatch):
+    readings = iter([100.0, 103.5, 100.0, 100.0])
+    monkeypatch.setattr(measure, "_clocks", lambda: next(readings))
+    bench.simulate("tp1-auto")
+    bench.run()
+    assert statuses(bench) == {"tp1-auto.code.8.r1": "partial", "tp1-auto.code.16.r1": "ok"}
+    assert codes(bench, "tp1-auto.code.8.r1") == ["clock_stepped"]
+
+
+def test_a_served_context_smaller_than_described_skips_what_does_not_fit(bench):
+    bench.plan(SMALL_PLAN, workloads={"code": {"points": [8, 500], "requests": 1}})
+    bench.simulate("tp1-auto", {"context": 256})
+    bench.run()
+    assert codes(bench, "tp1-auto.code.500.r1") == ["does_not_fit_served"]
+    starts = len(events(bench, "server_starting"))
+    assert bench.run().state == "finished"
+    assert len(events(bench, "server_starting")) == starts
+
+
+def test_a_quirk_skips_with_its_name_and_ends_with_the_engine_build(bench):
+    two_plan(
+        bench,
+        quirks=[
+            {
+                "name": "sm120_small_budget",
+                "flags": {"budget": [8, 12]},
+                "engine_builds": ["fork 1"],
+                "reason": "illegal instruction in verify",
+            }
+        ],
+    )
+    bench.simulate("tp1-auto")
+    bench.simulate("tp1-ddtree-b8", flags={"budget": "8"}, engine_build="fork 1")
+    bench.run()
+    assert statuses(bench)["tp1-ddtree-b8.code.8.r1"] == "skipped"
+    reason = bench.cell("tp1-ddtree-b8.code.8.r1").reasons[0]
+    assert (reason.code, reason.detail) == ("quirk", "sm120_small_budget: illegal instruction in verify")
+    assert ("start", "tp1-ddtree-b8") not in bench.control.asked
+    bench.simulate("tp1-ddtree-b8", flags={"budget": "8"}, engine_build="fork 2")
+    bench.run()
+    assert statuses(bench)["tp1-ddtree-b8.code.8.r1"] == "ok"
+
+
+@pytest.mark.parametrize("damage", ["edited", "missing", "requests edited", "requests missing"])
+def test_an_ok_cell_whose_files_are_not_what_was_written_runs_again(bench, damage):
+    bench.simulate("tp1-auto")
+    bench.run()
+    name = "tp1-auto.code.8.r1"
+    path = bench.folder.requests(name) if "requests" in damage else bench.folder.cell(name)
+    if "edited" in damage:
+        path.write_bytes(path.read_bytes()[:-9] + b"different")
+    else:
+        path.unlink()
+    outcome = bench.run()
+    assert outcome.message == "2 cells: 2 ok (1 measured now)"
+    assert "journal and files disagree" in events(bench, "cell_started")[-1]["detail"]["why"]
+    assert bench.run().message.endswith("all kept from before, nothing to run")
+
+
+def test_another_identity_runs_again_and_the_old_result_is_not_destroyed(bench):
+    bench.simulate("tp1-auto", engine_build="old")
+    bench.run()
+    old = bench.folder.cell("tp1-auto.code.8.r1").read_bytes()
+    bench.simulate("tp1-auto", engine_build="new")
+    bench.run()
+    assert bench.cell("tp1-auto.code.8.r1").fingerprint.identity["engine_build"] == "new"
+    assert old in [path.read_bytes() for path in bench.folder.superseded.iterdir()]
+    assert "another identity" in events(bench, "cell_started")[-1]["detail"]["why"]
+
+
+def test_comparability_and_recorded_facts_do_not_make_a_cell_another_one(bench):
+    bench.simulate("tp1-auto")
+    bench.run()
+    facts = {"driver_version": "580.1", "majors": {"nvidia-uvm": 511}, "power_limit_w": 450}
+    bench.folder.environment.write_text(json.dumps({"node": "ct200", "host": "pve", "host_facts": facts}))
+    assert bench.run().message.endswith("nothing to run")
+    facts = {**facts, "gpu_model": "NVIDIA RTX PRO 6000 Blackwell", "gpu_count": 8}
+    bench.folder.environment.write_text(json.dumps({"node": "ct200", "host": "pve", "host_facts": facts}))
+    bench.run()
+    found = bench.cell("tp1-auto.code.8.r1").fingerprint
+    assert found.identity["gpu_count"] == 8
+    assert found.comparability["driver_version"] == "580.1"
+    assert found.comparability["cuda_version"] is None
+    assert found.recorded["majors"] == {"nvidia-uvm": 511}
+
+
+def test_sigterm_ends_the_cell_as_interrupted_and_stops_the_server(bench):
+    bench.plan(SMALL_PLAN, workloads={"code": {"points": [8, 400], "requests": 2}})
+    bench.simulate("tp1-auto", {"chunk_s": 0.01})
+    process = bench.start_process()
+    wait_for(
+        lambda: (
+            bench.folder.status.exists()
+            and (bench.status()["current"] or {}).get("cell", "").endswith("400.r1")
+        )
+    )
+    wait_for(lambda: bench.status()["current"]["phase"] == "measuring")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(15) == 4, process.stdout.read()
+    process.stdout.close()
+    bench.check_schemas()
+    assert bench.status()["state"] == "stopped"
+    assert statuses(bench) == {"tp1-auto.code.8.r1": "ok", "tp1-auto.code.400.r1": "interrupted"}
+    assert codes(bench, "tp1-auto.code.400.r1") == ["stopped"]
+    assert bench.control.units["tp1-auto"].show()["processes"] == 0
+    bench.simulate("tp1-auto")
+    assert bench.run().message == "2 cells: 2 ok (1 measured now)"
+    assert bench.cell("tp1-auto.code.400.r1").attempt == 1  # an interruption is no attempt
+
+
+def test_a_killed_runner_leaves_nothing_that_the_next_one_believes(bench):
+    bench.plan(SMALL_PLAN, workloads={"code": {"points": [8, 400], "requests": 2}})
+    bench.simulate("tp1-auto", {"chunk_s": 0.01})
+    process = bench.start_process()
+    wait_for(
+        lambda: (
+            any(event.get("cell", "").endswith("400.r1") for event in bench.events())
+            if bench.folder.journal.exists()
+            else False
+        )
+    )
+    process.kill()
+    process.wait(15)
+    process.stdout.close()
+    assert bench.control.units["tp1-auto"].show()["processes"] == 1  # nobody stopped it
+    before = bench.folder.cell("tp1-auto.code.8.r1").read_bytes()
+    main(["plan", f"--dir={bench.folder.root}", f"--configurations={bench.configurations}"])
+    bench.control.units["tp1-auto"].command[-1] = "{}"
+    outcome = bench.run()
+    assert outcome.message == "2 cells: 2 ok (1 measured now)"
+    bench.check_schemas()
+    assert bench.folder.cell("tp1-auto.code.8.r1").read_bytes() == before
+    ended = [(event["cell"], event["status"]) for event in events(bench, "cell_ended")]
+    assert ("tp1-auto.code.400.r1", "interrupted") in ended
+    assert {"left_by": "an earlier run"} in [event.get("detail") for event in events(bench, "server_stopped")]
+
+
+def test_a_server_that_is_not_ours_is_not_touched(bench):
+    bench.simulate("tp1-auto")
+    bench.start_control().units["tp1-auto"].start()
+    outcome = bench.run()
+    assert outcome.state == "failed"
+    assert "inference-tp1-auto.service is running and this campaign did not start it" in outcome.message
+    assert "systemctl stop inference-tp1-auto.service" in outcome.message
+    assert bench.control.units["tp1-auto"].show()["processes"] == 1
+    assert bench.status()["state"] == "failed"
+
+
+def test_a_port_that_something_else_holds_stops_the_run_with_its_number(bench, simulator):
+    bench.simulate("tp1-auto")
+    port = simulator(Behaviour())
+    path = bench.configurations / "tp1-auto.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "url": f"http://127.0.0.1:{port}"}))
+    outcome = bench.run()
+    assert outcome.state == "failed"
+    assert f"port {port} of 127.0.0.1 is in use by something that is no inference unit" in outcome.message
+
+
+def test_no_control_socket_is_one_clear_sentence(bench):
+    bench.simulate("tp1-auto")
+    outcome = run(bench.folder, bench.configurations, bench.root / "none.sock")
+    assert outcome.state == "failed"
+    assert "none.sock: No such file or directory; is inference-control.socket running" in outcome.message
+
+
+def test_bad_input_is_refused_before_anything_is_written(bench, monkeypatch):
+    with pytest.raises(PlanError, match="'tp1-auto' is not deployed; there is none"):
+        bench.run()
+    bench.simulate("tp1-auto")
+    bench.plan(SMALL_PLAN, worklods={})
+    with pytest.raises(PlanError, match="did you mean 'workloads'"):
+        bench.run()
+    bench.plan(SMALL_PLAN)
+    bench.folder.environment.unlink()
+    with pytest.raises(BenchError, match=r"environment.json: No such file"):
+        bench.run()
+    bench.folder.environment.write_text('{"node": "ct200", "host": "pve"}')
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))
+    with pytest.raises(FolderError, match="0 MiB free"):
+        bench.run()
+    assert names(bench.folder.root) == ["environment.json", "plan.yml"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run as someone else")
+def test_a_folder_of_another_user_is_refused_in_one_sentence(bench):
+    bench.simulate("tp1-auto")
+    bench.run()
+    for path in (bench.root.parent.parent, bench.root.parent, bench.root):
+        path.chmod(0o755)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "bench_runner",
+            "run",
+            f"--dir={bench.folder.root}",
+            f"--configurations={bench.configurations}",
+        ],
+        env={"PYTHONPATH": str(PACKAGE)},
+        capture_output=True,
+        text=True,
+        user=65534,
+        cwd="/",
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "is not writable for uid 65534: Permission denied; give it to that user (chown)" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_two_runners_at_once_are_refused(bench):
+    bench.simulate("tp1-auto")
+    with only_runner(bench.folder.root.parent / ".runner.lock"), pytest.raises(BusyError):
+        bench.run()
+
+
+def test_plan_says_what_a_run_would_do_and_changes_nothing(bench, capsys):
+    bench.simulate("tp1-auto")
+    arguments = ["plan", f"--dir={bench.folder.root}", f"--configurations={bench.configurations}"]
+    assert main(arguments) == 0
+    assert "2 cells: 2 to run; no earlier run to tell the time by" in capsys.readouterr().out
+    assert names(bench.folder.root) == ["environment.json", "plan.yml"]
+    bench.run()
+    assert main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["counts"] == {"keep": 2}
+    assert main(["status", f"--dir={bench.folder.root}"]) == 0
+    assert "2 cells: 2 ok (2 measured now)" in capsys.readouterr().out
+
+
+def test_all_workloads_send_what_was_planned_and_agree_with_usage(bench):
+    bench.plan(
+        SMALL_PLAN,
+        workloads={
+            "code": {"points": [8], "requests": 3, "concurrency": 2},
+            "context": {"points": [300], "requests": 2, "output_tokens": 4},
+            "concurrency": {"points": [3], "requests_per_client": 2, "output_tokens": 8},
+            "agentic": {"points": [3], "conversations": 2, "output_tokens": 6},
+        },
+    )
+    bench.simulate("tp1-auto")
+    assert bench.run().message == "4 cells: 4 ok (4 measured now)"
+    bench.check_schemas()
+    assert bench.cell("tp1-auto.context.300.r1").metrics.prompt_tokens == 600
+    assert bench.cell("tp1-auto.concurrency.3.r1").requests.planned == 6
+    turns = read_requests(bench.folder.requests("tp1-auto.agentic.3.r1"))
+    assert len(turns) == 6
+    for conversation in (0, 1):
+        lengths = [record.prompt_tokens for record in turns if record.conversation == conversation]
+        assert lengths == sorted(set(lengths))
+        assert lengths[0] == 64
+    starts = [record.sent_ms for record in read_requests(bench.folder.requests("tp1-auto.concurrency.3.r1"))]
+    assert sum(start < 5 for start in starts) >= 3
+
+
+def test_a_conversation_that_breaks_loses_its_later_turns_but_none_is_forgotten(bench):
+    bench.plan(SMALL_PLAN, workloads={"agentic": {"points": [4], "conversations": 2, "output_tokens": 50}})
+    bench.simulate(
+        "tp1-auto", {"faults": [{"name": "error_event", "min_output": 50, "after": 1, "times": 1}]}
+    )
+    bench.run()
+    cell = bench.cell("tp1-auto.agentic.4.r1")
+    assert cell.status == "partial"
+    assert cell.requests.planned == 8 == cell.requests.ok + cell.requests.failed
+    assert {reason.code for reason in cell.reasons} == {"error_event", "not_sent"}
+
+
+def test_a_server_that_dies_ends_its_cell_at_once(bench):
+    bench.plan(
+        SMALL_PLAN,
+        workloads={"concurrency": {"points": [4], "requests_per_client": 50, "output_tokens": 40}},
+    )
+    bench.simulate("tp1-auto", {"faults": [{"name": "die", "min_output": 40, "after": 8}]})
+    started = time.monotonic()
+    bench.run()
+    assert time.monotonic() - started < 6
+    cell = bench.cell("tp1-auto.concurrency.4.r1")
+    assert cell.status == "crashed"
+    assert cell.requests.planned == 200 == cell.requests.ok + cell.requests.failed
+    whys = [record.why for record in read_requests(bench.folder.requests(cell.cell))]
+    assert whys.count("not_sent") > 180
+
+
+def test_a_stalled_stream_costs_its_own_limit_only(bench):
+    bench.plan(
+        SMALL_PLAN,
+        workloads={"code": {"points": [40], "requests": 2}},
+        limits={"server_ready_s": 20, "cell_s": 30, "stall_s": 0.5},
+    )
+    bench.simulate("tp1-auto", {"faults": [{"name": "stall", "min_output": 40, "times": 1}]})
+    bench.run()
+    cell = bench.cell("tp1-auto.code.40.r1")
+    assert (cell.status, cell.requests.ok) == ("partial", 1)
+    assert codes(bench, cell.cell) == ["stalled"]
+
+
+def test_a_cell_that_takes_too_long_ends_with_its_limit(bench):
+    bench.plan(
+        SMALL_PLAN,
+        workloads={"code": {"points": [400], "requests": 3}},
+        limits={"server_ready_s": 20, "cell_s": 1, "stall_s": 5},
+    )
+    bench.simulate("tp1-auto", {"chunk_s": 0.005})
+    bench.run()
+    cell = bench.cell("tp1-auto.code.400.r1")
+    assert cell.status == "failed"
+    assert codes(bench, cell.cell) == ["cell_timed_out"]
