@@ -194,10 +194,12 @@ def of_run(invocation: str) -> list[str]:
 
 def last_run(system: System, unit: str) -> tuple[str, int]:
     """Invocation and start (microseconds, monotonic) of the unit's last run in this boot, by the journal."""
-    query = ["journalctl", "--no-pager", "--boot", "--output=json"]
+    query = ["journalctl", "--no-pager", "--output=json"]
+    # Not --boot: hardening uncovers the machine's boot id below the one that LXC gives a container.
+    newest = records(system.run([*query, "--lines=1"]).stdout)
     last = records(system.run([*query, "--lines=1", f"--unit={unit}"]).stdout)
     invocation = next((str(each[key]) for each in last for key in RUN_FIELDS if key in each), "")
-    if not invocation:
+    if not invocation or newest[-1]["_BOOT_ID"] != last[-1]["_BOOT_ID"]:
         return "", 0
     told = records(system.run([*query, f"INVOCATION_ID={invocation}"]).stdout)
     return invocation, min((int(each["__MONOTONIC_TIMESTAMP"]) for each in told), default=0)

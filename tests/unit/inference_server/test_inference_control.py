@@ -39,7 +39,10 @@ import pathlib, sys
 here = pathlib.Path(sys.argv[0]).parent
 name = "journal.json" if "--output=json" in sys.argv else "journal"
 path = here / name
-sys.stdout.buffer.write(path.read_bytes() if path.exists() else b"-- No entries --\\n")
+if "--output=json" in sys.argv and sys.argv[-1] == "--lines=1":
+    print('{{"_BOOT_ID": "this boot", "MESSAGE": "of whatever unit"}}')
+else:
+    sys.stdout.buffer.write(path.read_bytes() if path.exists() else b"-- No entries --\\n")
 """
 DMESG = f"""#!{sys.executable}
 import pathlib, sys
@@ -253,13 +256,17 @@ def test_evidence_has_the_runs_journal_and_the_kernels_lines_since_its_start(mac
     assert answer["notes"] == []
 
 
-def test_evidence_of_a_server_that_ended_with_status_0_comes_from_the_journal(machine):
-    # systemd has unloaded the unit by then: no invocation, no start time.
+def write_runs(machine, boot: str) -> None:
     records = [
-        {"_SYSTEMD_INVOCATION_ID": "def", "__MONOTONIC_TIMESTAMP": "9000000"},
-        {"INVOCATION_ID": "def", "__MONOTONIC_TIMESTAMP": "4000000"},
+        {"INVOCATION_ID": "def", "__MONOTONIC_TIMESTAMP": "4000000", "_BOOT_ID": boot},
+        {"_SYSTEMD_INVOCATION_ID": "def", "__MONOTONIC_TIMESTAMP": "9000000", "_BOOT_ID": boot},
     ]
     (machine.folder / "bin/journal.json").write_text("\n".join(json.dumps(each) for each in records))
+
+
+def test_evidence_of_a_server_that_ended_with_status_0_comes_from_the_journal(machine):
+    # systemd has unloaded the unit by then: no invocation, no start time.
+    write_runs(machine, "this boot")
     (machine.folder / "bin/journal").write_text("the last words\n")
     (machine.folder / "bin/dmesg.out").write_text("[    3.500000] NVRM: Xid\n[    2.000000] NVRM: Xid\n")
 
@@ -268,6 +275,14 @@ def test_evidence_of_a_server_that_ended_with_status_0_comes_from_the_journal(ma
     assert answer["InvocationID"] == "def"
     assert answer["journal"] == ["the last words"]
     assert answer["kernel"] == ["[    3.500000] NVRM: Xid"]
+
+
+def test_a_run_before_the_last_boot_is_no_evidence(machine):
+    write_runs(machine, "an earlier boot")
+
+    answer = machine.ask({"verb": "evidence", "configuration": "tp1-auto"})
+
+    assert (answer["InvocationID"], answer["journal"]) == ("", [])
 
 
 def test_evidence_of_a_unit_that_never_ran_is_empty_and_says_what_it_cannot_read(machine):
