@@ -89,25 +89,21 @@ def _machine_disk(disk: Path, name: str, fleet: Fleet) -> None:
     authorized.write_text(keys.operator_key())
     authorized.chmod(0o600)
     shutil.copytree(paths.HERE / "files/both", disk, dirs_exist_ok=True)
-    _install_package("smi", disk)
+    lab = disk / "usr/local/lib/lab"
+    lab.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(paths.PROJECT / "tests/sim/nvidia_smi.py", lab / "nvidia_smi.py")
     for suffix in ("", ".pub"):
         key = disk / f"etc/ssh/ssh_host_ed25519_key{suffix}"
         shutil.copyfile(f"{keys.host_key(name)}{suffix}", key)
         key.chmod(0o600)
 
 
-def _install_package(name: str, disk: Path) -> None:
-    target = disk / "usr/local/lib/lab" / name
-    shutil.copytree(
-        paths.HERE / name, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True
-    )
-
-
 def _host_disk(host: Host, fleet: Fleet) -> None:
     disk = paths.host_disk(host.name)
     _machine_disk(disk, host.name, fleet)
     shutil.copytree(paths.HERE / "files/host", disk, dirs_exist_ok=True)
-    _install_package("pct", disk)
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(paths.HERE / "pct", disk / "usr/local/lib/lab/pct", ignore=ignore, dirs_exist_ok=True)
     (disk / "etc/lab").mkdir(exist_ok=True)
     (disk / "etc/lab/network").write_text(f"ADDRESS={host.address}\nMAC={host.mac}\n")
     wanted = disk / "etc/systemd/system/multi-user.target.wants"

@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import nvidia_smi  # type: ignore[import-not-found]  # beside this file on the host
+
 SETTINGS = Path("/var/lib/lab/drivers.json")
 LIBRARIES = Path("/usr/lib/x86_64-linux-gnu")
 GPU_SETTINGS = SETTINGS.parent / "gpu-settings.json"
@@ -36,7 +38,7 @@ def boot() -> None:
     link_libraries(settings["driver_version"])
     write_driver_folder(settings)
     write_pci(settings)
-    reset_gpu_settings()
+    boot_gpu_settings(settings)
     for source, target in (
         (GPU_SETTINGS, STATE / "driver/nvidia/lab-settings.json"),
         (STATE / "devices", "/proc/devices"),
@@ -60,14 +62,18 @@ def link_libraries(version: str) -> None:
         link.symlink_to(SETTINGS.parent / "libraries" / f"{name}.{version}")
 
 
-def reset_gpu_settings() -> None:
-    """A reboot applies what is pending in the GPUs' own memory (ECC, MIG) and forgets all else."""
-    before = json.loads(GPU_SETTINGS.read_text()) if GPU_SETTINGS.exists() else {}
-    after = {
-        uuid: {key: gpu[f"{mode}_pending"] for mode in ("ecc", "mig") for key in (mode, f"{mode}_pending")}
-        for uuid, gpu in before.items()
-    }
-    GPU_SETTINGS.write_text(json.dumps(after, indent=1))
+def boot_gpu_settings(settings: dict[str, Any]) -> None:
+    """A boot applies what is pending in the GPUs' own memory (ECC, MIG) and forgets the other settings."""
+    before = json.loads(GPU_SETTINGS.read_text()) if GPU_SETTINGS.exists() else {"gpus": []}
+    known = {gpu["uuid"]: gpu for gpu in before["gpus"]}
+    gpus = []
+    for index, gpu in enumerate(settings["gpus"]):
+        fresh = nvidia_smi.new_gpu(index, gpu["uuid"], f"0000{gpu['pci']}".upper(), gpu["name"])
+        kept = {**fresh, **known.get(gpu["uuid"], {}), "index": index}
+        gpus.append({**kept, "driver_version": settings["driver_version"]})
+    state = {"gpus": gpus, "faults": {}, "calls": []}
+    nvidia_smi.reboot(state)
+    GPU_SETTINGS.write_text(json.dumps(state, indent=1))
     (STATE / "driver/nvidia/lab-settings.json").touch()
 
 
