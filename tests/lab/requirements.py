@@ -15,6 +15,7 @@ PACKAGES = {
     "mmdebstrap": "mmdebstrap",
     "gcc": "gcc libc6-dev",
     "ip": "iproute2",
+    "setpriv": "util-linux",
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",
     "unshare": "util-linux",

@@ -112,7 +112,8 @@ def _build(tree: Path) -> None:
     partial = Path(tempfile.mkdtemp(prefix=f"{tree.name}.partial-", dir=tree.parent))
     partial.chmod(0o755)
     command = [
-        # In its own namespaces: whatever ends the build, no mount and no process of it stays.
+        # It dies with us, and in its own namespaces: whatever ends it, no mount or process stays.
+        *("setpriv", "--pdeathsig", "KILL"),
         *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
         *("mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", "--dpkgopt=force-unsafe-io"),
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in UNWANTED_FILES),

@@ -76,7 +76,7 @@ def start(place: Place, vmid: int, *, skip_lock: bool = False) -> None:
             raise PctError("you can't start a CT if it's a template")
         if state(vmid) == "running":
             raise PctError(f"CT {vmid} already running")
-        _apply_pending(place, vmid, config)
+        apply_pending(place, vmid, config)
         folder = VAR / str(vmid)
         folder.mkdir(parents=True, exist_ok=True)
         controllers = set((CGROUP / "cgroup.controllers").read_text().split())
@@ -106,7 +106,7 @@ def _wait_for_start(vmid: int) -> bool:
     return False
 
 
-def _apply_pending(place: Place, vmid: int, config: Config) -> None:
+def apply_pending(place: Place, vmid: int, config: Config) -> None:
     if not config.pending.keys and not config.pending.lxc:
         return
     for key, value in config.pending.keys.items():
