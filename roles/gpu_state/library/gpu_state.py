@@ -115,7 +115,7 @@ def main() -> None:
     except DeclaredError as exc:
         module.fail_json(msg=str(exc))
     wanted = {gpu.uuid: plan.resolved(gpu, each[gpu.uuid]) for gpu in before}
-    problems = [problem for gpu in before for problem in refusals(gpu, wanted[gpu.uuid])]
+    problems = refusals(before, wanted)
     if problems:
         module.fail_json(msg="\n".join([*problems, "Nothing was changed."]))
 

@@ -180,7 +180,7 @@ def test_unlocking_clocks_is_a_change_only_when_they_were_locked_by_us(host):
         ({"power_limit_w": 700}, "power_limit_w 700 is out of range: this card takes 150 to 600 W"),
         (
             {"mig": True},
-            "mig can't be set: this card has no such setting (nvidia-smi says [N/A]). Don't declare it",
+            "mig can't be set: this card has no such setting (nvidia-smi says [N/A]). Don't declare it there",
         ),
         (
             {"graphics_clocks_mhz": 4000},

@@ -9,17 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 from .declared import UNLOCKED
 from .plan import LOCKS, PENDING, SETTINGS
+from .words import ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
+    from .plan import Wanted
     from .readings import Gpu
 
 
-def refusals(gpu: Gpu, wanted: Mapping[str, Any]) -> list[str]:
-    """A sentence for each setting that this GPU can't have."""
-    problems = [_refusal(gpu, setting, wanted[setting]) for setting in SETTINGS if setting in wanted]
-    return [f"{gpu.title}: {problem}" for problem in problems if problem]
+def refusals(gpus: Sequence[Gpu], wanted: Wanted) -> list[str]:
+    """A sentence for each setting that some GPUs can't have."""
+    found: dict[str, list[Gpu]] = {}
+    for gpu in gpus:
+        for setting in SETTINGS:
+            if setting in wanted[gpu.uuid]:
+                problem = _refusal(gpu, setting, wanted[gpu.uuid][setting])
+                if problem:
+                    found.setdefault(problem, []).append(gpu)
+    return [f"{_which(group)}: {problem}" for problem, group in found.items()]
+
+
+def _which(gpus: Sequence[Gpu]) -> str:
+    return gpus[0].title if len(gpus) == 1 else f"GPU {ranges([gpu.index for gpu in gpus])}"
 
 
 def _refusal(gpu: Gpu, setting: str, value: Any) -> str | None:  # noqa: ANN401 - the type goes by the setting
@@ -43,7 +55,7 @@ def _not_there(gpu: Gpu, setting: str, value: Any) -> str | None:  # noqa: ANN40
         return None  # a card without it has it off
     meaning = "this card has no such setting" if gpu.lacks(setting) else "it can't be read"
     word = gpu.unread.get(setting, "nothing")
-    return f"{setting} can't be set: {meaning} (nvidia-smi says {word}). Don't declare it for this GPU"
+    return f"{setting} can't be set: {meaning} (nvidia-smi says {word}). Don't declare it there"
 
 
 def _out_of_range(gpu: Gpu, watts: float | None) -> str | None:
