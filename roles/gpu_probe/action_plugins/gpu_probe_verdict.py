@@ -70,6 +70,10 @@ class ActionModule(ActionBase):
             node_evidence = mapping(second, "containers", str(asked["vmid"]), "node")
             via = "pct exec" if node_evidence else "none"
             host_evidence = second or host_evidence
+            said = asked["through_host_call"].get("message")
+            if said:
+                blind = {"what": "the node through its host", "why": said}
+                host_evidence = dict(host_evidence, unseen=[*host_evidence.get("unseen", []), blind])
         answer: dict[str, Any] = diagnose(
             node=node,
             host=asked["host"],

@@ -1,4 +1,4 @@
-"""Reads tests/data/evidence/*.json: each a whole case, or a difference from another one (see the README there)."""
+"""Reads tests/data/evidence/*.json: each a whole case, or a difference from another one (its README)."""
 
 import json
 from dataclasses import dataclass, field

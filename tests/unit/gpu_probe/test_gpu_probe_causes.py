@@ -1,4 +1,4 @@
-"""Each evidence file of tests/data/evidence leads to the causes that it names: no more, no fewer, in order."""
+"""Each file of tests/data/evidence leads to the causes that it names: no more, no fewer, in order."""
 
 import json
 

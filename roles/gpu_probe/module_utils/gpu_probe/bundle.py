@@ -5,11 +5,17 @@ Runs on hosts: standard library and Python 3.9 only.
 
 from __future__ import annotations
 
-import importlib
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-MODULES = ("reading", "limited", "cuda", "nvml", "node_facts", "node_probe")
+# By name, since Ansible sends along only what it finds imported.
+from . import cuda, limited, node_facts, node_probe, nvml, reading
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+# Each after those that it imports itself.
+MODULES = (reading, limited, cuda, nvml, node_facts, node_probe)
 
 _LOADER = """\
 import json, sys, types
@@ -27,13 +33,12 @@ print(json.dumps(sys.modules["gpu_probe.node_probe"].probe_node(json.loads(ASKED
 
 def node_program(asked: dict[str, Any]) -> str:
     """A program for any Python 3.9+ that prints the node's evidence as one line of JSON."""
-    sources = [(name, _source(name)) for name in MODULES]
+    sources = [(module.__name__.rpartition(".")[2], _source(module)) for module in MODULES]
     return f"SOURCES = {json.dumps(sources)!r}\nASKED = {json.dumps(asked)!r}\n{_LOADER}"
 
 
-def _source(name: str) -> str:
-    """Our own modules' text, also out of the zip in which Ansible sends them."""
-    module = importlib.import_module(f"{__package__}.{name}")
+def _source(module: ModuleType) -> str:
+    """A module's own text, also out of the zip in which Ansible sends it."""
     loader = module.__spec__.loader if module.__spec__ else None
     text = loader.get_source(module.__name__) if loader and hasattr(loader, "get_source") else None
     if text is None:

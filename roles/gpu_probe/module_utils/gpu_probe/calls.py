@@ -81,9 +81,17 @@ def _one_attempt(
         return {"link": "sudo_refused", "message": _last_words(str(exc))}
     if isinstance(answer.get("evidence"), Mapping):
         return {"link": "up", "message": "", "evidence": answer["evidence"]}
-    said = " ".join(str(answer.get(key) or "") for key in ("msg", "module_stderr", "module_stdout"))
+    said = _failure_words(answer)
     state = classify(said)
-    return {"link": state if state in FAILURE_STATES else "failed", "message": said.strip()[-600:]}
+    return {"link": state if state in FAILURE_STATES else "failed", "message": said}
+
+
+def _failure_words(answer: Mapping[str, Any]) -> str:
+    """What a failed module said; an exception of its own stands apart from `msg`."""
+    summary = answer.get("exception")
+    event = getattr(getattr(summary, "event", None), "msg", summary)
+    parts = [answer.get("msg"), event, answer.get("module_stderr"), answer.get("module_stdout")]
+    return " ".join(str(part).strip() for part in parts if part)[-600:]
 
 
 def _drop_connection(action: ActionBase) -> None:
@@ -102,6 +110,6 @@ def _address(action: ActionBase) -> str:
 
 
 def _last_words(message: str) -> str:
-    """Ssh's own line, without Ansible's before it."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return lines[-1][-300:] if lines else message[-300:]
+    """The words of ssh itself, without what Ansible says before them."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()] or [message]
+    return lines[-1][max(0, lines[-1].rfind("ssh: ")) :][-300:]

@@ -87,5 +87,10 @@ def names(numbers: list[int]) -> str:
     return ", ".join(str(one) for one in numbers) or "none"
 
 
-def gib(size: float) -> str:
-    return f"{size / (1 << 30):.1f} GiB"
+def amount(size: int) -> str:
+    """62914560000 → '58.6 GiB'."""
+    unit = next((unit for unit in ("TiB", "GiB", "MiB") if size >= _UNITS[unit]), "KiB")
+    return f"{size / _UNITS[unit]:.1f} {unit}"
+
+
+_UNITS = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from .cause import CUDA_RESULTS, NEEDS_PERSON, NOTE, REPAIRABLE, Finding, cause
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from .case import Case
 
 GROUP = "container"
+# LXC's and Proxmox's own words; systemd's about its unit say no more than that it failed.
+_TELLING = re.compile(r"^(?!\S+\.service: ).*(error|fail|does not exist)", re.IGNORECASE)
 EVERYTHING_INSIDE = CUDA_RESULTS | {"node_network_down", "node_sshd_down", "node_login_failed"}
 
 
@@ -45,7 +48,7 @@ def container_stopped(case: Case) -> Iterator[Finding]:
     if state is None or state in ("running", ""):
         return
     log = [str(line) for line in items(case.container_facts, "start_log")]
-    said = next((line for line in reversed(log) if "rror" in line or "ailed" in line), "")
+    said = next((line for line in reversed(log) if _TELLING.search(line)), "")
     onboot = case.container.keys.get("onboot") == "1" if case.container is not None else None
     why = (
         f" (its last start said: {said.strip()})"

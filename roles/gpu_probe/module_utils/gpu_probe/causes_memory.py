@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .cause import CUDA_RESULTS, NEEDS_PERSON, NOTE, Finding, cause, gib
+from .cause import CUDA_RESULTS, NEEDS_PERSON, NOTE, Finding, amount, cause
 from .evidence import number, records, text, truth
 
 if TYPE_CHECKING:
@@ -40,8 +40,9 @@ def memory_limit_below_model(case: Case) -> Iterator[Finding]:
     label = min(known, key=lambda one: known[one])
     if known[label] < case.model_bytes:
         yield Finding(
-            f"{case.node}'s {label} is {gib(known[label])}; the model alone needs {gib(case.model_bytes)} "
-            f"and counts against it in /dev/shm. On {case.host_name}: `pct set {case.vmid} --memory MIB`.",
+            f"{case.node}'s {label} is {amount(known[label])}; the model alone needs "
+            f"{amount(case.model_bytes)} and counts against it in /dev/shm. On {case.host_name}: "
+            f"`pct set {case.vmid} --memory MIB`.",
             {"limits": known, "model_bytes": case.model_bytes},
         )
 
@@ -59,10 +60,9 @@ def shm_too_small(case: Case) -> Iterator[Finding]:
     if case.model_bytes and total is not None and total < case.model_bytes:
         path = text(case.inside, "shm", "path") or "/dev/shm"  # noqa: S108 - it is what we measure
         yield Finding(
-            f"{path} of {case.node} holds {gib(total)}; the model needs {gib(case.model_bytes)}. Mount it "
-            f"larger, as by "
-            f"`lxc.mount.entry: tmpfs dev/shm tmpfs "
-            f"size={-(-case.model_bytes // (1 << 30)) + 1}G,create=dir 0 0`.",
+            f"{path} of {case.node} holds {amount(total)}; the model needs {amount(case.model_bytes)}. Mount "
+            f"it larger, as by `lxc.mount.entry: tmpfs dev/shm tmpfs "
+            f"size={case.model_bytes * 11 // 10 >> 20}M,create=dir 0 0`.",
             {
                 "total_bytes": total,
                 "free_bytes": number(case.inside, "shm", "free_bytes"),
@@ -90,7 +90,7 @@ def gpu_memory_held(case: Case) -> Iterator[Finding]:
         vmid = number(process, "vmid")
         where = f"container {vmid}" if vmid is not None else f"{case.host_name} itself"
         unit = f", {text(process, 'unit')}" if text(process, "unit") else ""
-        much = f"{gib(used)} of GPU memory" if used is not None else "GPU devices open"
+        much = f"{amount(used)} of GPU memory" if used is not None else "GPU devices open"
         blocks = (used or 0) >= HELD_BYTES or _out_of_memory(case)
         yield Finding(
             f"Process {number(process, 'pid')} ({text(process, 'name')}{unit}) of {where} holds {much} on "

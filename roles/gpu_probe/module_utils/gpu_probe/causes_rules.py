@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .access import Access
 
 GROUP = "rules"
+# What cuInit makes of a refused device: no device, or unknown.
+REFUSED_RESULTS = (100, 999)
 
 
 def _refused(case: Case, *places: str) -> Iterator[tuple[int, list[Access]]]:
@@ -47,7 +49,7 @@ def _effect(case: Case, refused: list[Access]) -> str:
     seen = any(text(case.inside_node(one.path), "open") == "EPERM" for one in refused)
     if not seen:
         return f"opening {paths} will be refused"
-    result = f", so cuInit(0) is {case.cu_init}" if case.cu_init not in (None, 0) else ""
+    result = f", so cuInit(0) is {case.cu_init}" if case.cu_init in REFUSED_RESULTS else ""
     return f"opening {paths} is refused (EPERM){result}"
 
 

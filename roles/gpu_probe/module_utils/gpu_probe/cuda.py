@@ -34,7 +34,7 @@ class Library:
 
 def library_file(name: str) -> dict[str, Any]:
     """Where a library that is loaded now really lies, and the driver version in that name."""
-    stem = name.split(".so", 1)[0] + ".so"
+    stem = Path(name).name.split(".so", 1)[0] + ".so"
     with Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as maps:
         for line in maps:
             path = line.split(maxsplit=5)[5].strip() if line.count("/") else ""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .bundle import node_program
+from .reading import age_s
 
 if TYPE_CHECKING:
     from .reading import Reader
@@ -70,9 +71,10 @@ def container_status(reader: Reader, vmid: int, pct: str) -> dict[str, Any]:
         status["error"] = answer["why"] or (answer["stderr"] or answer["stdout"]).strip()[:300] or "no answer"
         status["exists"] = False if NO_SUCH_CONTAINER.search(status["error"]) else None
         reader.missed(f"pct status {vmid}", status["error"])
-    for key in ("uptime", "pid", "cpus"):
-        if values.get(key, "").isdigit():
-            status[key] = int(values[key])
+    if values.get("uptime", "").isdigit():
+        status["uptime"] = int(values["uptime"])
+    elif values.get("pid", "").isdigit():
+        status["uptime"] = age_s(reader, int(values["pid"]))
     return status
 
 
@@ -101,7 +103,7 @@ def live_limits(reader: Reader, vmid: int, cgroup_root: str) -> dict[str, Any]:
 
 
 def start_log(reader: Reader, vmid: int) -> list[str]:
-    """Why the last start failed, in LXC's and Proxmox's own words."""
+    """What came of the last start of this boot, in LXC's and Proxmox's own words."""
     answer = reader.command(
         [
             "journalctl",
@@ -116,7 +118,9 @@ def start_log(reader: Reader, vmid: int) -> list[str]:
             f"pve-container@{vmid}.service",
         ]
     )
-    return [line[:300] for line in answer["stdout"].splitlines()]
+    lines = [line[:300] for line in answer["stdout"].splitlines()]
+    starts = [number for number, line in enumerate(lines) if line.startswith(("Starting ", "Started "))]
+    return lines[starts[-1] :] if starts else lines
 
 
 def guests_still_starting(reader: Reader) -> bool | None:

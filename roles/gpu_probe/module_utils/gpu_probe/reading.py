@@ -9,10 +9,12 @@ import errno
 import os
 import stat
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 COMMAND_LIMIT_S = 8
+START_FIELD = 19  # starttime, counted from behind the name
 
 
 class Reader:
@@ -145,16 +147,25 @@ def memory_facts(reader: Reader, path: str = "/proc/meminfo") -> dict[str, int]:
     return found
 
 
+def age_s(reader: Reader, pid: int, proc: str = "/proc") -> float | None:
+    """Seconds since a process began; of pid 1: since this container did (/proc/uptime may be its host's)."""
+    text = reader.text(f"{proc}/{pid}/stat")
+    fields = text.rpartition(")")[2].split() if text else []  # the name before it may hold blanks
+    if len(fields) <= START_FIELD:
+        return None
+    started = int(fields[START_FIELD]) / os.sysconf("SC_CLK_TCK")
+    return round(time.clock_gettime(time.CLOCK_BOOTTIME) - started, 1)
+
+
 def identity_facts(reader: Reader) -> dict[str, Any]:
     """What names this boot of this machine."""
-    uptime = reader.text("/proc/uptime")
     boot = reader.text("/proc/sys/kernel/random/boot_id")
     system = os.uname()
     return {
         "hostname": system.nodename,
         "kernel": system.release,
         "boot_id": boot.strip() if boot else None,
-        "uptime_s": float(uptime.split()[0]) if uptime else None,
+        "uptime_s": age_s(reader, 1),
         "root": os.geteuid() == 0,
     }
 
