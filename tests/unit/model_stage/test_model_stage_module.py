@@ -323,3 +323,10 @@ def test_a_unit_that_was_killed_says_how():
 )
 def test_progress_reads_like_a_sentence(now, line):
     assert state.progress_line("qwen", now) == line
+
+
+def test_the_unit_sees_the_containers_own_boot_id_and_memory():
+    """Each of these mounts a new /proc, without what LXC and lxcfs have laid over it (seen in the lab)."""
+    names = {value.partition("=")[0] for value in command.HARDENING}
+
+    assert names.isdisjoint({"ProtectKernelTunables", "ProtectControlGroups", "ProtectProc", "ProcSubset"})

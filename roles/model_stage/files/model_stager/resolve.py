@@ -44,11 +44,10 @@ def wanted_manifest(request: Request, sources: list[Source], reasons: Reasons) -
             return complete(dataclasses.replace(source.manifest(), model=request.name), sources, reasons)
         except SourceUnusableError as exc:  # noqa: PERF203 - one source fails, the next is asked
             reasons.add(source, exc)
-    raise NoSourceError(
-        f"{request.name}: nobody knows the files and checksums of this model ({reasons}). "
-        "Give a source that does, or make a manifest from a copy that you trust: "
-        "python3 -m model_stager manifest create --from FOLDER"
-    )
+    hint = ""
+    if any(spec.kind == "directory" and spec.path.is_dir() for spec in request.sources):
+        hint = ". Make one from a copy that you trust: python3 -m model_stager manifest create --from FOLDER"
+    raise NoSourceError(f"{request.name}: no source can say what the model consists of: {reasons}{hint}")
 
 
 def complete(manifest: Manifest, sources: list[Source], reasons: Reasons) -> Manifest:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 # Reads any cache, writes only below the root, sees no network. No MemoryMax: weights in tmpfs would count.
+# Nothing that mounts a new /proc (ProtectKernelTunables, ProtectControlGroups, ProtectProc): LXC and lxcfs
+# lay the container's own boot id and memory over the host's there, and both are read.
 HARDENING = (
     "Type=exec",
     "AmbientCapabilities=CAP_DAC_READ_SEARCH",
@@ -13,15 +15,18 @@ HARDENING = (
     "ProtectSystem=strict",
     "ProtectHome=read-only",
     "PrivateTmp=yes",
-    "ProtectKernelTunables=yes",
     "ProtectKernelModules=yes",
-    "ProtectControlGroups=yes",
+    "ProtectKernelLogs=yes",
+    "ProtectClock=yes",
+    "PrivateNetwork=yes",
     "RestrictAddressFamilies=AF_UNIX",
     "RestrictSUIDSGID=yes",
     "RestrictRealtime=yes",
     "LockPersonality=yes",
     "DevicePolicy=closed",
+    "RestrictNamespaces=yes",
     "SystemCallArchitectures=native",
+    "SystemCallFilter=@system-service",
     "UMask=0022",
     "Nice=5",
 )
