@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,15 @@ class Journal:
 
     events: tuple[Event, ...] = ()
     problems: tuple[str, ...] = ()
+
+    @cached_property
+    def written(self) -> dict[str, set[str]]:
+        """The digests of every file that was written of a cell."""
+        found: dict[str, set[str]] = {}
+        for event in self.events:
+            if event.cell is not None and event.sha256 is not None:
+                found.setdefault(event.cell, set()).add(event.sha256)
+        return found
 
     @cached_property
     def last_word(self) -> dict[str, Event]:
@@ -92,7 +101,22 @@ def read_campaign(folder: Path, *, superseded: Path | None = None) -> Campaign:
         if aside is not None:
             paths = _cell_files(aside)
             files += [judge_file(path, node=node, campaign=name, superseded=True) for path in paths]
+    files = [_against_journal(file, journal) for file in files]
     return Campaign(node, name, folder, plan, status, journal, tuple(files), tuple(problems))
+
+
+def _against_journal(file: Judged, journal: Journal) -> Judged:
+    """Refuse a file whose content the journal has no word of: someone changed it afterwards.
+
+    A cell that is being written has its file before its line; a journal that was not pulled knows nothing.
+    """
+    if file.cell is None:
+        return file
+    written, last = journal.written.get(file.cell.cell), journal.last_word.get(file.cell.cell)
+    if not written or file.sha256 in written or (last is not None and last.event == "cell_started"):
+        return file
+    reason = "the journal has other digests of this cell's file: it was changed after it was written"
+    return replace(file, verdict="corrupt", reason=reason, cell=None)
 
 
 def read_status(path: Path) -> Status:

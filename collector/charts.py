@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collector.records import Workload
     from collector.tables import Points
 
-WIDTH, HEIGHT = 430, 240
-FONT_SIZE = 13
+WIDTH, HEIGHT = 400, 230
+FONT_SIZE = 14
 # Colours that nothing else has: they stand for the page's variables until the drawing is done.
 SERIES_COLOUR = 0xA0B000
 INK, MUTED, GRID = "#a0c001", "#a0c002", "#a0c003"
@@ -78,7 +78,7 @@ class Artist:
             )
         ]
         if len(data) <= MAX_LABELLED_BARS:
-            layers.append(base.mark_text(dy=-6, fontSize=11, color=INK, aria=False).encode(text="label:N"))
+            layers.append(base.mark_text(dy=-6, fontSize=12, color=INK, aria=False).encode(text="label:N"))
         if missing:
             holes = alt.Chart(_values(missing)).mark_text(text="✕", dy=-8, color=MUTED, fontSize=14)
             layers.append(

@@ -109,8 +109,9 @@ def _merge(_arguments: argparse.Namespace, layout: Layout) -> int:
         written = write_merged(layout, merged)
         requests, count, problems = write_requests(layout, merged)
         aside = write_quarantine(layout, merged)
-    for file in merged.refused:
-        _say(f"{layout.relative(file.path)}: {file.verdict}: {file.reason}")
+    for file in (*merged.refused, *(row.judged for row in merged.current)):
+        if file.reason:
+            _say(f"{layout.relative(file.path)}: {file.verdict}: {file.reason}")
     for problem in problems:
         _say(problem)
     for campaign in merged.campaigns:

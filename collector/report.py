@@ -99,7 +99,10 @@ class Page:
 
     @property
     def title(self) -> str:
-        return self.views[0].section.title if len(self.views) == 1 else "All campaigns"
+        if len(self.views) == 1:
+            return self.views[0].section.title
+        names = {view.section.campaign for view in self.views}
+        return names.pop() if len(names) == 1 else "All campaigns"
 
 
 def write_report(layout: Layout, merged: Merged) -> Path:

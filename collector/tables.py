@@ -146,7 +146,7 @@ def latency(points: Points) -> Chapter:
             workload,
             key=f"latency-{workload}",
             title=f"{WORKLOAD_TITLES[workload]}: latency in ms",
-            note="Percentiles over repeats are means of theirs.",
+            note="",
             columns=LATENCY,
         )
         for workload in points.section.workloads
@@ -283,4 +283,4 @@ def _mean_note(points: Points, note: str) -> str:
     repeats = int(points.frame["planned"].max()) if len(points.frame) else 1
     if repeats <= 1:
         return f"{note} One run each.".strip()
-    return f"{note} Mean over the repeats that are ok; n says how many.".strip()
+    return f"{note} Means over the repeats that are ok, of percentiles too; n says how many.".strip()

@@ -27,12 +27,11 @@ def rows_of(path) -> list[dict[str, str]]:
 
 
 def aside(campaign, content, mark: str):
-    """Put a cell where the runner keeps earlier attempts."""
+    """Write a cell and put it where the runner keeps earlier attempts."""
     folder = campaign.folder / "superseded"
     folder.mkdir(exist_ok=True)
-    path = folder / f"{content['cell']}.{mark}.json"
-    path.write_text(json.dumps(content))
-    return path
+    path = campaign.write(content)
+    return path.rename(folder / f"{content['cell']}.{mark}.json")
 
 
 def test_the_newest_good_attempt_speaks_and_all_are_kept(campaign, read):
@@ -46,8 +45,8 @@ def test_the_newest_good_attempt_speaks_and_all_are_kept(campaign, read):
 
 def test_the_same_content_twice_is_no_second_measurement(campaign, read):
     content = campaign.cell("tp1-auto", "code", 64)
-    path = campaign.write(content)
-    aside(campaign, content, "copy").write_bytes(path.read_bytes())
+    copy = aside(campaign, content, "copy")
+    assert campaign.write(content).read_bytes() == copy.read_bytes()
     merged = read()
     assert sorted((row.judged.verdict, row.current) for row in merged.rows) == [
         ("duplicate", False),
@@ -128,6 +127,24 @@ def test_corrupt_files_are_copied_aside_with_reason_and_origin(campaign, layout,
     bad.write_bytes(b"")
     (second,) = write_quarantine(layout, read())
     assert (kept.read_bytes(), second.read_bytes()) == (before, b"")
+
+
+def test_a_file_that_was_changed_after_it_was_written_is_corrupt(campaign, read):
+    campaign.run_all()
+    path = campaign.folder / "cells" / "tp1-draft.code.64.r1.json"
+    forged = campaign.cell("tp1-draft", "code", 64, factor=3.0)
+    path.write_text(json.dumps(forged))
+    (refused,) = read().refused
+    assert (refused.path, refused.verdict) == (path, "corrupt")
+    assert "changed after it was written" in refused.reason
+
+
+def test_a_cell_that_has_its_file_before_its_line_is_read(campaign, read):
+    campaign.write(campaign.cell("tp1-auto", "code", 64, status="crashed"))
+    campaign.event("cell_started", cell="tp1-auto.code.64.r1", content_hash="0" * 64)
+    path = campaign.folder / "cells" / "tp1-auto.code.64.r1.json"
+    path.write_text(json.dumps(campaign.cell("tp1-auto", "code", 64, attempt=2)))
+    assert [(row.cell.attempt, row.judged.verdict) for row in read().rows] == [(2, "whole")]
 
 
 def test_every_file_is_listed_with_its_verdict(campaign, layout, read):

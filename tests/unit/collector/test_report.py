@@ -185,12 +185,18 @@ def test_the_recovery_is_told(campaign, layout, page):
         (json.dumps({"schema": "recover-and-bench/recovery", "schema_version": 1}), "can't be read"),
     ],
 )
-def test_a_missing_or_broken_record_of_the_recovery_is_said(campaign, layout, page, content, said):
-    campaign.run_all()
+def test_a_missing_or_broken_record_of_the_recovery_is_said(tmp_path, content, said):
+    path = tmp_path / "recovery.json"
     if content is not None:
-        layout.recovery.write_text(content)
-    assert read_recovery(layout.recovery)[0] is None
-    assert said in " ".join(page().words)
+        path.write_text(content)
+    found, note = read_recovery(path)
+    assert found is None
+    assert said in note
+
+
+def test_a_report_without_a_recovery_says_so(campaign, page):
+    campaign.write(campaign.cell("tp1-auto", "code", 64, status="failed"))
+    assert "No record of a recovery run lies beside these results." in page().words
 
 
 def test_environments_and_nodes_stand_apart(layout, read):
