@@ -261,10 +261,8 @@ def main() -> None:
         result["waited_s"] = {"boot": round(work.waited_s, 2)}
     if params["state"] in ("started", "restarted"):
         expected = "running" if module.check_mode else after
-        result["diff"] = {
-            "before": f"{before}\n",
-            "after": f"{expected}{' (restarted)' if changed else ''}\n",
-        }
+        again = " again" if changed and before == "running" else ""
+        result["diff"] = {"before": f"{before}\n", "after": f"{expected}{again}\n"}
     module.exit_json(**result, **step.report(outcome, changed=changed))
 
 

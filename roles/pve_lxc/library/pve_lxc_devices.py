@@ -45,6 +45,7 @@ options:
   digest: {description: Refuse when the file's SHA-1 isn't this one., type: str, default: ""}
   backup: {description: "With C(restored), one backup's name; else the newest.", type: str, default: ""}
   force: {description: "With C(restored), restore over later changes of others.", type: bool, default: false}
+  lock_limit_s: {description: Seconds to wait for Proxmox's lock on the file., type: float, default: 10}
   conf_dir: {description: Folder of the containers' files., type: path, default: /etc/pve/lxc}
   lock_dir: {description: Folder of Proxmox's locks., type: path, default: /run/lock/lxc}
   proc_devices: {description: The kernel's list of majors., type: path, default: /proc/devices}
@@ -109,6 +110,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "digest": {"type": "str", "default": ""},
     "backup": {"type": "str", "default": ""},
     "force": {"type": "bool", "default": False},
+    "lock_limit_s": {"type": "float", "default": 10},
     "conf_dir": {"type": "path", "default": "/etc/pve/lxc"},
     "lock_dir": {"type": "path", "default": "/run/lock/lxc"},
     "proc_devices": {"type": "path", "default": "/proc/devices"},
@@ -130,6 +132,7 @@ def grant(params: dict[str, Any], places: Places, step: Step, *, check: bool) ->
         former_majors=params["former_majors"],
         expected_gpus=params["expected_gpus"],
         pve_version=version,
+        lock_limit_s=params["lock_limit_s"],
         hot_plug=params["hot_plug"],
     )
     outcome = update(params["vmid"], places, wishes, check=check, expected=params["digest"])

@@ -67,7 +67,7 @@ class Container:
         """Under HA the command only requests the change, so what counts is the status later."""
         code, out, err = self.run(command)
         # After an error a little patience too: the host's own start of its containers may have been faster.
-        patience = limit_s if self.ha_managed else _SETTLE_S
+        patience = limit_s if self.ha_managed else _SETTLE_S if code == 0 else _SETTLE_S / 5
         if not self._comes_to(status, patience):
             said = f"`{' '.join(command)}` ended with {code}: {_words(err or out) or 'it printed nothing'}"
             raise PveLxcError(f"container {self.vmid} is {self.status()}, not {status}. {said}")
@@ -76,7 +76,7 @@ class Container:
         """For a container that something else starts, such as the host's boot."""
         if not self._comes_to("running", self.limits.start_s):
             raise PveLxcError(
-                f"container {self.vmid} is {self.status()} after {self.limits.start_s} s, not running"
+                f"container {self.vmid} is {self.status()}, not running, after {self.limits.start_s} s"
             )
         self.await_init()
 
@@ -89,14 +89,15 @@ class Container:
         return True
 
     def await_init(self) -> None:
-        deadline = time.monotonic() + self.limits.start_s
+        started = time.monotonic()
         while True:
             state = self.init_state()
+            waited = time.monotonic() - started
             if state in _INIT_UP or (state == "" and self._answers()):
                 return
-            if time.monotonic() > deadline:
-                if state in _INIT_COMING:  # one slow unit is no broken container
-                    return
+            if state in _INIT_COMING and waited > min(_SETTLE_S, self.limits.start_s):
+                return  # one slow unit is no broken container
+            if waited > self.limits.start_s:
                 raise PveLxcError(
                     f"container {self.vmid} runs, but its init is not up after {self.limits.start_s} s "
                     f"(`systemctl is-system-running`: {state or 'no answer'})"

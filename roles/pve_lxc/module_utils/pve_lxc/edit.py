@@ -42,7 +42,7 @@ def apply(config: Config, edit: Edit) -> str:
             lines.replace(config.main.key_lines[key][-1], f"{key}: {value}")
         else:
             lines.insert(_place_of_key(config, key), f"{key}: {value}")
-    for key, value in edit.add_entries:
+    for key, value in sorted(edit.add_entries, key=lambda entry: entry[0]):  # rules, then mounts
         lines.insert(_place_of_entry(config, key), f"{key}: {value}")
     after = str(lines)
     _prove(config, edit, after)

@@ -13,7 +13,7 @@ from .edit import apply
 from .nodes import container_nodes, gpu_minors, host_nodes, named_in
 from .plan import version_of, wanted
 from .rules import read_proc_devices
-from .store import ContainerFile
+from .store import LOCK_LIMIT_S, ContainerFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,6 +36,9 @@ class Places:
     backup_dir: Path = Path("/var/lib/recover-and-bench/backups")
     records: Path = Path("/var/lib/recover-and-bench/majors.json")
 
+    def file_of(self, vmid: int) -> ContainerFile:
+        return ContainerFile(self.conf_dir / f"{vmid}.conf", self.lock_dir)
+
 
 @dataclass(frozen=True)
 class Wishes:
@@ -46,6 +49,7 @@ class Wishes:
     former_majors: Sequence[int] = ()
     expected_gpus: int = 0  # 0: not known
     pve_version: str = ""
+    lock_limit_s: float = LOCK_LIMIT_S
     hot_plug: bool = False  # the container runs and may be changed while it does
 
 
@@ -67,9 +71,9 @@ class Outcome:
 
 def update(vmid: int, places: Places, wishes: Wishes, *, check: bool = False, expected: str = "") -> Outcome:
     """Bring the file into the wanted state. Raises PveLxcError; then the file is as it was."""
-    file = ContainerFile(places.conf_dir / f"{vmid}.conf", places.lock_dir)
+    file = places.file_of(vmid)
     records = Records(places.records)
-    with contextlib.nullcontext() if check else file.locked():
+    with contextlib.nullcontext() if check else file.locked(wishes.lock_limit_s):
         if expected:
             file.require_unchanged(expected)
         raw = file.read()
@@ -109,7 +113,7 @@ def restore(
     vmid: int, places: Places, *, name: str = "", force: bool = False, check: bool = False
 ) -> tuple[str, str]:
     """(before, after): put the file back to what it was before our newest (or the named) change."""
-    file = ContainerFile(places.conf_dir / f"{vmid}.conf", places.lock_dir)
+    file = places.file_of(vmid)
     with contextlib.nullcontext() if check else file.locked():
         raw = file.read()
         after = Backups(places.backup_dir, file.vmid).to_restore(raw, name, force=force)

@@ -1,0 +1,163 @@
+"""Which steps a diagnosis needs, and how the repair closes."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+from pve_lxc_scratch import ROLE, load
+
+ladder = load(ROLE / "filter_plugins/pve_lxc_ladder.py")
+closing = load(ROLE / "action_plugins/pve_lxc_report.py")
+
+
+def cause(name, repair, severity="repairable"):
+    return {"name": name, "severity": severity, "sentence": f"{name} it is.", "proof": {}, "repair": repair}
+
+
+def diagnosis(*causes, container="running", verdict="repairable"):
+    return {
+        "verdict": verdict if causes else "healthy",
+        "node": "ct200",
+        "vmid": 200,
+        "link": {"host": "up", "container": container},
+        "causes": list(causes),
+    }
+
+
+UVM = cause("uvm_major_not_allowed", "fix_config")
+FIXED = {"fix_config": {"config_changed": True}}
+
+
+@pytest.mark.parametrize(
+    ("found", "done", "needed"),
+    [
+        pytest.param(diagnosis(), {}, [], id="healthy"),
+        pytest.param(diagnosis(UVM), {}, ["fix_config"], id="named"),
+        pytest.param(
+            diagnosis(UVM, cause("uvm_module_not_loaded", "load_modules")),
+            {},
+            ["load_modules", "fix_config"],
+            id="cheapest-first",
+        ),
+        pytest.param(diagnosis(UVM), FIXED, ["hot_plug", "restart_container"], id="a-changed-file"),
+        pytest.param(
+            diagnosis(UVM), {"fix_config": {"config_changed": False}}, [], id="a-file-that-was-right-already"
+        ),
+        pytest.param(
+            diagnosis(UVM),
+            {"fix_config": {"config_changed": False, "deferred": {"dev0": "/dev/nvidia0"}}},
+            ["hot_plug", "restart_container"],
+            id="devn-left-to-the-hot-plug",
+        ),
+        pytest.param(
+            diagnosis(UVM), {**FIXED, "hot_plug": {"changed": False}}, ["restart_container"], id="no-plug"
+        ),
+        pytest.param(
+            diagnosis(cause("config_not_applied", "restart_container")),
+            {**FIXED, "hot_plug": {"changed": True}},
+            ["restart_container"],
+            id="plugged-and-the-probe-says-restart",
+        ),
+        pytest.param(
+            diagnosis(cause("config_not_applied", "restart_container")),
+            {},
+            ["hot_plug", "restart_container"],
+            id="right-file-older-container",
+        ),
+        pytest.param(
+            diagnosis(cause("library_mismatch", None, "needs_person"), verdict="needs_person"),
+            {**FIXED, "hot_plug": {"changed": True}},
+            [],
+            id="a-person-is-needed",
+        ),
+        pytest.param(
+            diagnosis(UVM, cause("container_stopped", "start_container"), container="stopped"),
+            FIXED,
+            ["start_container"],
+            id="stopped",
+        ),
+        pytest.param(
+            diagnosis(cause("gpu_fell_off_bus", "reboot_host"), UVM),
+            {},
+            ["fix_config", "reboot_host"],
+            id="reboot",
+        ),
+        pytest.param(
+            diagnosis(cause("stale", "fix_config", "note"), verdict="repairable"),
+            {},
+            [],
+            id="notes-need-nothing",
+        ),
+    ],
+)
+def test_steps_needed(found, done, needed):
+    assert ladder.steps_needed(found, done) == needed
+
+
+def test_no_hot_plug_where_it_is_switched_off():
+    assert ladder.steps_needed(diagnosis(UVM), FIXED, hot_plug_enabled=False) == ["restart_container"]
+
+
+def test_a_file_in_a_nodes_place_is_a_step_only_when_it_may_go():
+    found = diagnosis(cause("host_node_not_a_device", None, "needs_person"), verdict="needs_person")
+    assert ladder.steps_needed(found, {}) == []
+    assert ladder.steps_needed(found, {}, replace_files=True) == ["make_nodes"]
+
+
+def test_the_roles_ladder_has_every_step_in_order():
+    rounds = yaml.safe_load((ROLE / "vars/main.yml").read_text())["__pve_lxc_ladder"]
+    assert tuple(rounds[: len(ladder.LADDER)]) == ladder.LADDER
+    assert set(rounds) == set(ladder.LADDER)
+    for step in ladder.LADDER:
+        assert (ROLE / f"tasks/{step}.yml").is_file()
+
+
+# The close
+
+
+def step(name, outcome, *, changed=True):
+    return {
+        name: {
+            "recovery": {"steps": [{"step": name, "changed": changed, "seconds": 1.5, "outcome": outcome}]}
+        }
+    }
+
+
+def test_a_healthy_start_needs_one_line():
+    result = closing.report(diagnosis(), diagnosis(), {}, check=False)
+    assert result["summary"] == "nothing to do: healthy"
+    assert result["recovery"]["repair"] == {"before": [], "after": [], "verdict": "healthy"}
+
+
+def test_a_repair_names_what_changed():
+    done = {**step("make_nodes", "all nodes are right", changed=False), **step("fix_config", "allow 511")}
+    result = closing.report(diagnosis(UVM), diagnosis(), done, check=False)
+    assert result["summary"] == "healthy after fix_config (1.5 s): allow 511"
+    assert result["recovery"]["repair"]["before"] == ["uvm_major_not_allowed"]
+
+
+def test_what_remains_fails_with_every_cause():
+    after = diagnosis(UVM, cause("note", None, "note"), verdict="needs_person")
+    result = closing.report(diagnosis(UVM), after, step("fix_config", "allow 511"), check=False)
+    assert result["failed"]
+    assert result["msg"] == (
+        "ct200 is not healthy after fix_config (1.5 s): allow 511. What remains:"
+        "\n  - uvm_major_not_allowed: uvm_major_not_allowed it is."
+    )
+
+
+def test_check_mode_never_fails_for_a_node_that_is_still_broken():
+    result = closing.report(diagnosis(UVM), diagnosis(UVM), step("fix_config", "would allow 511"), check=True)
+    assert "failed" not in result
+    assert result["summary"] == "would repair: fix_config (1.5 s): would allow 511"
+
+
+def test_check_mode_says_where_nothing_can_be_done():
+    found = diagnosis(cause("gpu_missing_from_pci", None, "needs_person"), verdict="needs_person")
+    result = closing.report(found, found, {}, check=True)
+    assert result["summary"] == (
+        "nothing that this role can repair: gpu_missing_from_pci: gpu_missing_from_pci it is."
+    )
