@@ -93,9 +93,10 @@ def _enter(options: argparse.Namespace) -> int:
 
 def _fetch(options: argparse.Namespace) -> int:
     requirements.require_machine()
-    say(str(rootfs.ensure_tree()))
+    tree = rootfs.ensure_tree()
+    say(str(tree))
     say(str(models.fetch(models.find_model(options.model))))
-    say(f"wheels for the nodes: {', '.join(path.parents[1].name for path in wheels.fetch())}")
+    say(f"wheels for the nodes: {', '.join(path.parents[1].name for path in wheels.fetch(tree))}")
     return 0
 
 

@@ -16,18 +16,21 @@ if TYPE_CHECKING:
 WHEELHOUSE = paths.PROJECT / "roles/node_python/files/wheelhouse.py"
 # Where the role looks: node_python_cache.
 CACHE = paths.PROJECT / ".cache/wheelhouse"
-# Debian 12's, which the machines' root filesystem is made of.
-PYTHON, GLIBC, MACHINE = "3.11", "2.36", "x86_64"
+ASK_PYTHON = "import platform as p; print(*p.python_version_tuple()[:2], p.libc_ver()[1], p.machine())"
 
 
-def fetch() -> list[Path]:
-    """Build the wheelhouse of each requirements file that the roles ship; those that are there are kept."""
+def fetch(tree: Path) -> list[Path]:
+    """Build the wheelhouse of each requirements file that the roles ship, for the Python of this root tree.
+
+    Those that are there are kept.
+    """
+    major, minor, glibc, machine = _ask(tree)
     files = sorted((paths.PROJECT / "roles").glob("*/files/*requirements.txt"))
     for requirements in files:
         done = subprocess.run(
             [
                 *(sys.executable, WHEELHOUSE, "--requirements", requirements, "--cache", CACHE),
-                *("--python", PYTHON, "--machine", MACHINE, "--glibc", GLIBC),
+                *("--python", f"{major}.{minor}", "--machine", machine, "--glibc", glibc),
             ],
             capture_output=True,
             text=True,
@@ -41,3 +44,9 @@ def fetch() -> list[Path]:
                 reason = last[0]
             raise LabError(f"the wheels of {requirements.name} can't be fetched: {reason}")
     return files
+
+
+def _ask(tree: Path) -> list[str]:
+    """What the nodes' Python is: its version, the C library's, and the machine's architecture."""
+    command = ["chroot", str(tree), "python3", "-c", ASK_PYTHON]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
