@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 QUIET_PROGRESS_S = 10.0
 # The stage that only looks at what the operator wrote: its failure message is the whole story.
 REFUSING_STAGE = "Validate"
+# A container's file is shown whole; a program that is pushed for the first time is not.
+MOST_DIFF_LINES = 40
 COLORS = {"failed": C.COLOR_ERROR, "changed": C.COLOR_CHANGED}
 
 
@@ -151,8 +153,8 @@ class CallbackModule(CallbackBase):
             if diff and item.get("changed"):
                 text = self._get_diff(diff)
                 if text:
-                    self._say(f"  {self._node(result)}  {result.task.get_name()}")
-                    self._say(textwrap.indent(text.rstrip("\n"), "    "))
+                    self._say(f"  {self._node(result):<8} {result.task.get_name()}")
+                    self._say(textwrap.indent(shortened(text), " " * 11))
 
     def v2_playbook_on_stats(self, stats: AggregateStats) -> None:
         self._timeline.close(time.monotonic())
@@ -162,7 +164,7 @@ class CallbackModule(CallbackBase):
         if bad and self._stage == REFUSING_STAGE:
             self._say("\nRefused: no machine was touched.", C.COLOR_HIGHLIGHT)
             return
-        lines = closing_lines(self._record, rows)
+        lines = closing_lines(self._record, rows, check=outcome == "checked")
         self._say("\nSummary", C.COLOR_HIGHLIGHT)
         self._say("\n".join(f"  {line}" for line in lines))
         path = self._write(outcome)
@@ -263,6 +265,14 @@ def failure_message(result: dict[str, Any]) -> str:
         if output and output not in message:
             return message + "\n" + "\n".join(output.splitlines()[-12:])
     return message
+
+
+def shortened(diff: str) -> str:
+    """A diff that a person reads to its end; `-v` is no use here, a file's own diff tool is."""
+    lines = diff.rstrip("\n").splitlines()
+    if len(lines) <= MOST_DIFF_LINES:
+        return "\n".join(lines)
+    return "\n".join([*lines[:MOST_DIFF_LINES], f"… {len(lines) - MOST_DIFF_LINES} lines more"])
 
 
 def wrapped(text: str, width: int = 106) -> str:

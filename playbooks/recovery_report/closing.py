@@ -54,7 +54,7 @@ def time_table(rows: Sequence[dict[str, Any]]) -> list[str]:
     ]
 
 
-def closing_lines(record: Record, rows: Sequence[dict[str, Any]]) -> list[str]:
+def closing_lines(record: Record, rows: Sequence[dict[str, Any]], *, check: bool = False) -> list[str]:
     """What was broken, repaired and measured, then the time table; never more than `MOST_LINES`.
 
     Problems come first, and lines that do not fit are counted, not dropped unseen.
@@ -67,17 +67,18 @@ def closing_lines(record: Record, rows: Sequence[dict[str, Any]]) -> list[str]:
         shown = "here" if name == "localhost" else name
         said.append(f"{shown if shown != node else '':<10} {label:<9} {text}")
         node = shown
-    said.append(_changed(record.changed))
+    said.append(_changed(record.changed, "would change" if check else "changed  "))
     room = MOST_LINES - len(table)
     if len(said) > room:
         said = [*said[: room - 2], f"… and {len(said) - room + 1} lines more, in recovery.json", said[-1]]
     return [_clip(line) for line in [*said, *table]]
 
 
-def _changed(changed: Mapping[str, int]) -> str:
+def _changed(changed: Mapping[str, int], word: str) -> str:
     if not changed:
-        return "changed   nothing"
-    return "changed   " + ", ".join(f"{count} things on {node}" for node, count in sorted(changed.items()))
+        return f"{word} nothing"
+    counts = (f"{count} {'thing' if count == 1 else 'things'} on {node}" for node, count in changed.items())
+    return f"{word} {', '.join(sorted(counts))}"
 
 
 def _first_line(text: str) -> str:
