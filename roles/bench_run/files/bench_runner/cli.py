@@ -69,6 +69,8 @@ def _parser() -> argparse.ArgumentParser:
         "plan", parents=[here, deployed], help="say what run would do, and change nothing"
     )
     command.add_argument("--json", action="store_true", help="for programs")
+    command.add_argument("--plan", type=Path, help="a plan that isn't in the folder yet")
+    command.add_argument("--environment", type=Path, help="an environment.json that isn't in the folder yet")
     command.set_defaults(command=_plan)
     command = commands.add_parser("status", parents=[here], help="where the campaign stands")
     command.set_defaults(command=_status)
@@ -86,7 +88,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    prepared, tasks, history = look(Folder(options.dir), options.configurations, retry=options.retry)
+    folder = Folder(options.dir, plan=options.plan, environment=options.environment)
+    prepared, tasks, history = look(folder, options.configurations, retry=options.retry)
     counted = Counter(task.decision.action for task in tasks)
     if options.json:
         listed = [

@@ -94,10 +94,10 @@ class RequestRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Folder:
     """A campaign's folder and where things lie in it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, plan: Path | None = None, environment: Path | None = None) -> None:
         self.root = root
-        self.plan = root / "plan.yml"
-        self.environment = root / "environment.json"
+        self.plan = plan or root / "plan.yml"
+        self.environment = environment or root / "environment.json"
         self.journal = root / "journal.jsonl"
         self.status = root / "status.json"
         self.status_text = root / "STATUS.md"

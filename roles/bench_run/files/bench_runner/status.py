@@ -121,17 +121,15 @@ def summary(found: Sequence[Standing], *, run: str, kept: int) -> str:
     if kept == total:
         return f"{total} cells: all kept from before, nothing to run"
     measured = sum(1 for one in found if one.run == run and one.status not in {"skipped", "pending"})
-    parts = [
-        f"{number} {status}" + (f" ({measured} measured now)" if status == "ok" and measured else "")
-        for status, number in counts(found).items()
-    ]
+    parts = ", ".join(f"{number} {status}" for status, number in counts(found).items())
+    now = f" ({measured} measured now)" if measured else ""
     bad = [one for one in found if one.status in {"partial", "failed", "crashed", "interrupted"}]
     named = [
         f"{one.task.cell.title} {one.status} ({one.reason.partition(':')[0]})" for one in bad[:_MOST_NAMED]
     ]
     if len(bad) > _MOST_NAMED:
         named.append(f"{len(bad) - _MOST_NAMED} more")
-    return f"{total} cells: {', '.join(parts)}" + (f"; {', '.join(named)}" if named else "")
+    return f"{total} cells: {parts}{now}" + (f"; {', '.join(named)}" if named else "")
 
 
 def as_text(shown: Status) -> str:

@@ -1,0 +1,74 @@
+"""The campaign's unit: its name, its command, what it may touch."""
+
+from __future__ import annotations
+
+LIVE = ("active", "activating", "reloading", "deactivating")
+
+# What a client of a local server needs: its folder, a socket to the control program, TCP to the server.
+HARDENING = (
+    "ProtectSystem=strict",
+    "ProtectHome=yes",
+    "PrivateTmp=yes",
+    "ProtectControlGroups=yes",
+    "ProtectKernelModules=yes",
+    "ProtectKernelTunables=yes",
+    "ProtectHostname=yes",
+    "RestrictSUIDSGID=yes",
+    "RestrictNamespaces=yes",
+    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6",
+    "LockPersonality=yes",
+    "CapabilityBoundingSet=",
+    "SystemCallArchitectures=native",
+)
+# A stop must be able to wait for the server's own stop.
+STOP_S = 300
+
+
+def unit_name(campaign: str) -> str:
+    return f"bench-run-{campaign}.service"
+
+
+def run_arguments(wanted: dict[str, object]) -> list[str]:
+    """The runner's arguments for `run` and `plan`, without the program and the verb."""
+    arguments = [
+        f"--dir={wanted['root']}/{wanted['campaign']}",
+        f"--configurations={wanted['configurations_dir']}",
+    ]
+    return [*arguments, "--retry"] if wanted["retry"] else arguments
+
+
+def start_command(wanted: dict[str, object]) -> list[str]:
+    """A transient unit: it outlives the connection, is gone when it ends, and is not started at boot."""
+    properties = [
+        "Type=exec",
+        f"User={wanted['owner']}",
+        f"Group={wanted['group']}",
+        f"WorkingDirectory={wanted['root']}",
+        f"ReadWritePaths={wanted['root']}",
+        "NoNewPrivileges=yes",
+        "UMask=0022",
+        "KillMode=mixed",
+        f"TimeoutStopSec={STOP_S}",
+        "Environment=LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1",
+        *(HARDENING if wanted["hardened"] else ()),
+    ]
+    return [
+        "systemd-run",
+        f"--unit={unit_name(str(wanted['campaign']))}",
+        "--quiet",
+        "--collect",
+        f"--description=Benchmark campaign {wanted['campaign']}",
+        *(f"--property={each}" for each in properties),
+        "--",
+        str(wanted["python"]),
+        "-I",
+        "-m",
+        "bench_runner",
+        "run",
+        *run_arguments(wanted),
+        f"--control={wanted['control_socket']}",
+    ]
+
+
+def is_live(active_state: str) -> bool:
+    return active_state in LIVE
