@@ -154,7 +154,7 @@ def require_good_unit(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / UNIT
         path.write_text(text)
-        code, out, err = runner(_LIMIT_S)(["systemd-analyze", "verify", str(path)])
+        code, out, err = runner(_LIMIT_S)(["systemd-analyze", "verify", "--man=no", str(path)])
     # It also tells of faults in units that ours only names, so our own name decides.
     said = [line for line in (out + err).splitlines() if UNIT in line]
     if code != 0 and said:
