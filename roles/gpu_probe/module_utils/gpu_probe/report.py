@@ -1,19 +1,17 @@
-"""A diagnosis in an operator's words: one line, entries for recovery.json, and the table of diagnose.yml.
+"""A diagnosis in an operator's words: one line, entries for recovery.json, and a proof.
 
 Pure; runs on the controller.
 """
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from .change_words import one_line
-from .evidence import mapping, records, text
+from .evidence import records, text
 
 MOST_SUMMARY_CAUSES = 3
-TABLE_WIDTH = 118
 
 
 def summary(diagnosis: Mapping[str, Any]) -> str:
@@ -47,36 +45,6 @@ def recovery_entry(diagnosis: Mapping[str, Any], known: Mapping[str, Any]) -> di
         "causes": fresh,
         "changes": list(records(diagnosis, "changes")),
     }
-
-
-def table(diagnoses: Iterable[Mapping[str, Any]]) -> str:
-    """Node, verdict, cause, proof, repair: one block a cause, readable on a terminal of 120 columns."""
-    lines = []
-    for diagnosis in diagnoses:
-        head = f"{text(diagnosis, 'node')} on {text(diagnosis, 'host')}"
-        lines.append(f"{head:<28} {(text(diagnosis, 'verdict') or '').replace('_', ' ')}")
-        for cause in records(diagnosis, "causes"):
-            lines.append(f"  {text(cause, 'name')} ({(text(cause, 'severity') or '').replace('_', ' ')})")
-            lines += _field("cause", text(cause, "sentence") or "")
-            lines += _field("proof", proof_words(mapping(cause, "proof")))
-            if text(cause, "severity") != "note" or text(cause, "repair"):
-                lines += _field("repair", text(cause, "repair") or "by a person, as the sentence says")
-        unseen = records(diagnosis, "unseen")
-        if unseen:
-            listed = "; ".join(f"{text(one, 'what')} ({text(one, 'why')})" for one in unseen)
-            lines += _field("unseen", listed)
-        for change in records(diagnosis, "changes"):
-            words = f"{text(change, 'what')}: {_value(change.get('before'))} → {_value(change.get('after'))}"
-            lines += _field("changed", words)
-        lines.append("")
-    return "\n".join(lines).rstrip()
-
-
-def _field(label: str, words: str) -> list[str]:
-    indent = " " * 13
-    return (
-        textwrap.wrap(words, TABLE_WIDTH, initial_indent=f"    {label:<8} ", subsequent_indent=indent) or []
-    )
 
 
 def proof_words(proof: Mapping[str, Any]) -> str:
