@@ -1,10 +1,12 @@
 """The control socket's protocol over plain processes: what systemd does for a unit, done with subprocess.
 
-Used where a test needs the runner without systemd: same verbs, same answers, real processes.
+Used where a test needs the runner without systemd: same verbs, same answers, real processes. As a program it
+serves until SIGTERM.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -13,10 +15,8 @@ import subprocess
 import threading
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Any
 
 STOP_S = 10.0
 
@@ -133,3 +133,24 @@ class StandInControl:
             unit.stop()
         found = unit.evidence() if verb == "evidence" else unit.show()
         return {"ok": True, "configuration": name, "unit": f"inference-{name}.service", **found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--commands", type=Path, required=True, help="JSON: configuration -> command")
+    parser.add_argument("--pid-file", type=Path, required=True)
+    options = parser.parse_args()
+    options.socket.unlink(missing_ok=True)
+    control = StandInControl(options.socket, json.loads(options.commands.read_text()), options.socket.parent)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    control.start()
+    options.pid_file.write_text(f"{os.getpid()}\n")
+    stop.wait()
+    control.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Stands in for systemd-run, systemctl and journalctl where no systemd runs.
 
-Called under one of these names, found through PATH. Units are real detached processes, a unit's log is a file.
+Called under one of these names, found through PATH. Units are real detached processes, with a file as log.
 """
 
 from __future__ import annotations

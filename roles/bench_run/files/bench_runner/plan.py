@@ -11,6 +11,7 @@ NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9_-]*$"  # no dot: it separates the parts o
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 Name = Annotated[str, Meta(pattern=NAME_PATTERN, max_length=60)]
+CampaignName = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=60)]
 Points = Annotated[list[Count], Meta(min_length=1)]
 
 PLAN_VERSION = 1
@@ -92,7 +93,7 @@ class Quirk(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 class Plan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     schema_version: Literal[1]
-    name: Name
+    name: CampaignName
     baseline: Name
     configurations: Annotated[list[Name], Meta(min_length=1)]
     workloads: Workloads
