@@ -151,27 +151,28 @@ def main() -> None:
     if asks and not module.check_mode:
         campaigns.tell(names, now=now)
     running = names if module.check_mode else wait(campaigns, names, module.params["wait_s"])
-    stands = {name: f"campaign {name}: {campaigns.stand(name)}" for name in names}
+    stands = {name: campaigns.stand(name) for name in names}
     result: dict[str, Any] = {"changed": bool(names) and asks, "running": running, "since": since}
     result["finished"] = not running or module.check_mode
     if not names:
         result["summary"] = "no campaign is running"
     elif module.check_mode:
         what = "would be stopped now" if now else "would end after this cell"
-        result["summary"] = "; ".join(f"{stands[name]}, {what}" for name in names)
+        result["summary"] = "; ".join(f"campaign {name} {what} ({stands[name]})" for name in names)
     elif running and time.time() - since > module.params["limit_s"]:
         result["finished"] = True  # a failure that `until` need not try again
         module.fail_json(
-            msg=f"{'; '.join(stands[name] for name in running)}, and its cell has not ended within "
-            f"{module.params['limit_s']:g} s. Wait longer (prepare_reboot_limit_s), or stop it now and have "
-            "it measured again after the reboot (prepare_reboot_stop_now=true).",
+            msg="; ".join(f"campaign {name}: {stands[name]}" for name in running)
+            + f", and its cell has not ended within {module.params['limit_s']:g} s. Wait longer "
+            "(prepare_reboot_limit_s), or stop it now and have it measured again after the reboot "
+            "(prepare_reboot_stop_now=true).",
             **result,
         )
     elif running:
         what = "told to stop now" if now else "the last one before the stop"
-        result["progress"] = "; ".join(f"{stands[name]}, {what}" for name in running)
+        result["progress"] = "; ".join(f"campaign {name}: {stands[name]}, {what}" for name in running)
     else:
-        result["summary"] = "; ".join(f"{stands[name]}, ended" for name in names)
+        result["summary"] = "; ".join(f"campaign {name} has ended ({stands[name]})" for name in names)
         result["waited_s"] = {"measure": round(time.time() - since, 1)}
     module.exit_json(**result)
 

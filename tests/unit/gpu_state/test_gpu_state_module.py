@@ -119,7 +119,7 @@ def test_ecc_is_requested_and_said_to_wait(host):
 
     assert result["changed"] is True
     assert (host.gpu(0)["ecc.mode.current"], host.gpu(0)["ecc.mode.pending"]) == (True, False)
-    assert result["notes"][0] == "GPU 0: ECC is on until the GPU is reset or the host rebooted, then off"
+    assert result["notes"] == ["GPU 0-1: ECC is on until the GPU is reset or the host rebooted, then off"]
     assert result["gpus"][host.gpu(0)["uuid"]]["ecc"] is True
     assert "  ECC: on, off after a reset or reboot" in result["diff"]["after"]
 
@@ -131,7 +131,7 @@ def test_ecc_that_waits_is_no_change_again_and_is_there_after_the_reboot(host):
     after = host.run({"ecc": False})
 
     assert waiting["changed"] is False
-    assert len(waiting["notes"]) == 2
+    assert len(waiting["notes"]) == 1
     assert (after["changed"], after["notes"]) == (False, [])
 
 
@@ -308,15 +308,15 @@ def test_a_limit_that_the_board_lowers_is_noted(host):
     host.set_gpu(0, board_watts=350.0)
 
     assert host.run()["notes"] == [
-        "GPU 0: 350 W is enforced although its limit is 600 W (the board or the chassis asks for less)"
+        "GPU 0: 350 W is enforced although the limit is 600 W (board or chassis ask for less)"
     ]
 
 
 def test_a_limit_without_persistence_is_noted(host):
     notes = host.run({"power_limit_w": 450})["notes"]
 
-    assert len(notes) == 2
-    assert "persistence is off, so the driver may forget" in notes[0]
+    assert len(notes) == 1
+    assert "GPU 0-1: persistence is off, so the driver may forget" in notes[0]
 
 
 def test_a_reading_that_failed_is_noted_and_cannot_be_declared(host):

@@ -119,7 +119,7 @@ def test_the_cell_may_end(node):
     assert process.wait(5) == 0
     assert (result["changed"], result["finished"]) == (True, True)
     assert result["waited_s"]["measure"] > 0
-    assert result["summary"].startswith("campaign lab-small: ")
+    assert result["summary"].startswith("campaign lab-small has ended (")
 
 
 def test_told_to_stop_now_it_is_stopped(node):
@@ -147,7 +147,7 @@ def test_the_last_word_is_the_campaigns_own(node):
     node.start("lab-small", state="stopped", message="12 cells: 3 ok (1 measured now), 9 pending")
 
     assert node.call()["summary"] == (
-        "campaign lab-small: stopped: 12 cells: 3 ok (1 measured now), 9 pending, ended"
+        "campaign lab-small has ended (stopped: 12 cells: 3 ok (1 measured now), 9 pending)"
     )
 
 
@@ -157,7 +157,7 @@ def test_check_mode_asks_nobody(node):
 
     assert process.poll() is None
     assert (result["changed"], result["finished"]) == (True, True)
-    assert result["summary"].endswith("measuring, would end after this cell")
+    assert result["summary"] == "campaign lab-small would end after this cell (cell 3 of 12 is measuring)"
 
 
 def test_a_cell_that_outlasts_the_limit_is_a_failure_that_says_what_to_do(node):

@@ -89,33 +89,35 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def notes(gpus: Sequence[Gpu], wanted: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What an operator should know although nothing failed."""
-    return [note for gpu in gpus for note in _notes(gpu, wanted.get(gpu.uuid, {}))]
+    """What an operator should know although nothing failed; the same of several GPUs is said once."""
+    found: dict[str, list[int]] = {}
+    for gpu in gpus:
+        for note in _notes(gpu, wanted.get(gpu.uuid, {})):
+            found.setdefault(note, []).append(gpu.index)
+    return [f"GPU {ranges(indices)}: {note}" for note, indices in found.items()]
 
 
 def _notes(gpu: Gpu, wanted: Mapping[str, Any]) -> list[str]:
-    name = f"GPU {gpu.index}"
     found = []
     for setting in PENDING:
         if waiting(gpu, setting):
             now, then = (value_words(setting, gpu.values[key]) for key in (setting, PENDING[setting]))
             found.append(
-                f"{name}: {NAMES[setting]} is {now} until the GPU is reset or the host rebooted, then {then}"
+                f"{NAMES[setting]} is {now} until the GPU is reset or the host rebooted, then {then}"
             )
     if gpu.values.get("persistence") is False and {"power_limit_w", *LOCKS} & wanted.keys():
         found.append(
-            f"{name}: persistence is off, so the driver may forget power limit and clocks when no program "
-            "has the GPU open; declare persistence: true"
+            "persistence is off, so the driver may forget power limit and clocks when no program has the GPU "
+            "open; declare persistence: true"
         )
     enforced, limit = gpu.values.get("power_enforced_w"), gpu.values.get("power_limit_w")
     if enforced is not None and limit is not None and enforced < limit - 1:
         found.append(
-            f"{name}: {enforced:g} W is enforced although its limit is {limit:g} W (the board or the chassis "
-            "asks for less)"
+            f"{enforced:g} W is enforced although the limit is {limit:g} W (board or chassis ask for less)"
         )
     odd = {name: word for name, word in gpu.unread.items() if word not in (*ABSENT, UNKNOWN_TO_DRIVER)}
     if odd:
-        found.append(f"{name}: not readable: {', '.join(f'{key} {odd[key]}' for key in sorted(odd))}")
+        found.append(f"not readable: {', '.join(f'{key} {odd[key]}' for key in sorted(odd))}")
     return found
 
 
