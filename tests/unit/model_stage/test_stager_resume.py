@@ -37,15 +37,24 @@ def weights(tmp_path):
     return path, FileEntry("weights", size, sha256)
 
 
-@pytest.fixture
-def land(tmp_path, weights):
+@pytest.fixture(params=[False, True], ids=["hash beside", "hash behind"])
+def land(request, tmp_path, weights):
     """Open the landing of a run, with the journal that runs share."""
+    opened = []
 
     def make(tally=None):
+        for landing in opened:  # the run before has ended
+            landing.close()
         journal = PartJournal(tmp_path / "journal.jsonl", "digest")
-        return copying.Landing(weights[1], tmp_path / "landed", journal, tally or Tally(0))
+        landing = copying.Landing(
+            weights[1], tmp_path / "landed", journal, tally or Tally(0), behind=request.param
+        )
+        opened[:] = [landing]
+        return landing
 
-    return make
+    yield make
+    for landing in opened:
+        landing.close()
 
 
 class Until(threading.Event):
@@ -62,11 +71,11 @@ class Until(threading.Event):
 def test_a_stopped_file_goes_on_from_its_last_mark(small_parts, weights, land, tmp_path):
     path, entry = weights
     with pytest.raises(StoppedError):
-        copying.pump(path, land(), bytearray(MB), Until(5))
+        copying.pump(path, land(), Until(5))
 
     tally = Tally(entry.size_bytes)
     landing = land(tally)
-    copying.pump(path, landing, bytearray(MB), threading.Event())
+    copying.pump(path, landing, threading.Event())
 
     assert landing.sha256() == entry.sha256
     assert tally.copied_bytes == entry.size_bytes - 5 * MB
@@ -76,7 +85,7 @@ def test_a_stopped_file_goes_on_from_its_last_mark(small_parts, weights, land, t
 def test_a_part_that_has_changed_since_is_not_trusted(small_parts, weights, land, tmp_path):
     path, entry = weights
     with pytest.raises(StoppedError):
-        copying.pump(path, land(), bytearray(MB), Until(5))
+        copying.pump(path, land(), Until(5))
     with (tmp_path / "landed").open("r+b") as stream:
         stream.seek(3 * MB + 7)
         stream.write(b"x")
@@ -84,14 +93,14 @@ def test_a_part_that_has_changed_since_is_not_trusted(small_parts, weights, land
     landing = land()
 
     assert landing.offset == 3 * MB, "the three megabytes before the changed one"
-    copying.pump(path, landing, bytearray(MB), threading.Event())
+    copying.pump(path, landing, threading.Event())
     assert landing.sha256() == entry.sha256
 
 
 def test_a_torn_last_line_of_the_journal_costs_one_part_only(small_parts, weights, land, tmp_path):
     path, _ = weights
     with pytest.raises(StoppedError):
-        copying.pump(path, land(), bytearray(MB), Until(5))
+        copying.pump(path, land(), Until(5))
     journal = tmp_path / "journal.jsonl"
     os.truncate(journal, journal.stat().st_size - 20)
 
@@ -100,7 +109,7 @@ def test_a_torn_last_line_of_the_journal_costs_one_part_only(small_parts, weight
 
 def test_a_journal_of_other_contents_is_not_used(small_parts, weights, land, tmp_path):
     with pytest.raises(StoppedError):
-        copying.pump(weights[0], land(), bytearray(MB), Until(5))
+        copying.pump(weights[0], land(), Until(5))
 
     journal = PartJournal(tmp_path / "journal.jsonl", "another digest")
 
@@ -124,7 +133,6 @@ def test_a_source_that_ends_midway_is_continued_by_the_next(weights, land, tmp_p
     used = copying.copy_verified(
         landing,
         [(Named("first"), half), (Named("second"), path)],
-        bytearray(MB),
         threading.Event(),
         lambda source, reason: reasons.append((source.label, str(reason))),
     )
@@ -144,7 +152,6 @@ def test_a_wrong_beginning_from_one_source_does_not_condemn_the_next(weights, la
     used = copying.copy_verified(
         landing,
         [(Named("first"), half), (Named("second"), path)],
-        bytearray(MB),
         threading.Event(),
         lambda source, _: reasons.append(source.label),
     )
@@ -156,7 +163,7 @@ def test_a_wrong_beginning_from_one_source_does_not_condemn_the_next(weights, la
 
 def test_a_source_that_can_not_be_opened_is_a_reason(weights, land):
     with pytest.raises(SourceUnusableError, match="can't be opened: No such file"):
-        copying.pump(weights[0].with_name("gone"), land(), bytearray(MB), threading.Event())
+        copying.pump(weights[0].with_name("gone"), land(), threading.Event())
 
 
 def start_stager(cache, root):

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 from typing import TYPE_CHECKING, Callable
 
 from model_stager.errors import NoRoomError, SourceUnusableError, StoppedError
+from model_stager.hashing import HashBehind, HashBeside
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Iterable
     from pathlib import Path
 
+    from model_stager.hashing import RunningHash
     from model_stager.manifest import FileEntry
     from model_stager.parts import PartJournal
     from model_stager.sources import Source
     from model_stager.tally import Tally
 
-BLOCK = 1 << 20
 PART = 64 << 20  # a mark in the journal, and a drop of the source's pages, this often
 AHEAD = 16 << 20  # asked for in advance: many disks read ahead by 128 kB only
 
@@ -31,7 +31,9 @@ AHEAD = 16 << 20  # asked for in advance: many disks read ahead by 128 kB only
 class Landing:
     """The file that is being written: what has landed, and the running hash over exactly that."""
 
-    def __init__(self, entry: FileEntry, target: Path, journal: PartJournal, tally: Tally) -> None:
+    def __init__(
+        self, entry: FileEntry, target: Path, journal: PartJournal, tally: Tally, *, behind: bool = False
+    ) -> None:
         self.entry = entry
         self.size = entry.size_bytes or 0
         self._target = target
@@ -43,13 +45,17 @@ class Landing:
                 target.unlink()
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(target, flags, 0o644)
-        self._hasher, self.offset = journal.verified_prefix(entry.name, self._descriptor)
+        hasher, self.offset = journal.verified_prefix(entry.name, self._descriptor)
+        self._hash: RunningHash = HashBehind(hasher) if behind else HashBeside(hasher)
         self._marked = self.offset
         os.lseek(self._descriptor, self.offset, os.SEEK_SET)
         tally.land(self.offset, copied=False)
 
+    def buffer(self) -> memoryview:
+        """Where to read the next block into, before it is appended."""
+        return self._hash.buffer()[: self.size - self.offset]
+
     def append(self, block: memoryview) -> None:
-        self._hasher.update(block)
         try:
             done = 0
             while done < len(block):
@@ -64,21 +70,29 @@ class Landing:
             raise
         self.offset += len(block)
         self._tally.land(len(block))
+        self._hash.update(block)
 
     def mark(self) -> None:
-        self._marked = self.offset
-        self._journal.mark(self.entry.name, self.offset, self._hasher.hexdigest())
+        """Note in the journal what has landed so far, once its sum is known."""
+        end = self.offset
+
+        def note(sha256: str) -> None:
+            self._journal.mark(self.entry.name, end, sha256)
+            self._marked = end
+
+        self._hash.then(note)
 
     def restart(self) -> None:
         """Throw away what has landed: its hash is not the one that was wanted."""
+        self._hash.reset()
         os.ftruncate(self._descriptor, 0)
         os.lseek(self._descriptor, 0, os.SEEK_SET)
         self._journal.restart(self.entry.name)
         self._tally.land(-self.offset, copied=False)
-        self._hasher, self.offset, self._marked = hashlib.sha256(), 0, 0
+        self.offset = self._marked = 0
 
     def sha256(self) -> str:
-        return self._hasher.hexdigest()
+        return self._hash.hexdigest()
 
     def finish(self, *, durable: bool) -> None:
         if durable:
@@ -86,28 +100,30 @@ class Landing:
         self._journal.whole(self.entry.name, self._target)
 
     def close(self) -> None:
+        self._hash.close()  # first, as it may still note a mark
         os.close(self._descriptor)
 
 
-def pump(path: Path, landing: Landing, buffer: bytearray, stop: threading.Event) -> None:
+def pump(path: Path, landing: Landing, stop: threading.Event) -> None:
     """Bring the rest of the file from the source; what has landed stays right when the source fails."""
-    name, view = landing.entry.name, memoryview(buffer)
+    name = landing.entry.name
     try:
         source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as exc:
         raise SourceUnusableError(f"{name} can't be opened: {exc.strerror}") from exc
     try:
         os.posix_fadvise(source, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        dropped = landing.offset
+        asked = dropped = landing.offset
         while landing.offset < landing.size:
             if stop.is_set():
                 landing.mark()
                 raise StoppedError("stopped")
-            if landing.offset % AHEAD == 0:
+            if landing.offset >= asked:
+                asked = landing.offset + AHEAD
                 os.posix_fadvise(source, landing.offset, 2 * AHEAD, os.POSIX_FADV_WILLNEED)
-            left = min(len(buffer), landing.size - landing.offset)
+            view = landing.buffer()
             try:
-                got = os.preadv(source, [view[:left]], landing.offset)
+                got = os.preadv(source, [view], landing.offset)
             except OSError as exc:
                 raise SourceUnusableError(
                     f"{name} can't be read at byte {landing.offset}: {exc.strerror}"
@@ -129,7 +145,6 @@ def pump(path: Path, landing: Landing, buffer: bytearray, stop: threading.Event)
 def copy_verified(
     landing: Landing,
     found: Iterable[tuple[Source, Path]],
-    buffer: bytearray,
     stop: threading.Event,
     on_reason: Callable[[Source, SourceUnusableError], None],
 ) -> Source | None:
@@ -139,7 +154,7 @@ def copy_verified(
         # A wrong sum after a continued copy may be the earlier source's fault: once more from the start.
         for _ in range(2 if landing.offset else 1):
             try:
-                pump(path, landing, buffer, stop)
+                pump(path, landing, stop)
             except SourceUnusableError as exc:
                 on_reason(source, exc)
                 break

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from model_stager.request import Request
     from model_stager.sources import Source
 
+LARGE = 64 << 20
+
 
 @dataclass(frozen=True)
 class Options:
@@ -112,7 +114,7 @@ class Stager:
         tally = Tally(sum(entry.size_bytes or 0 for entry in suspects))
         wrong: list[FileEntry] = []
 
-        def check(entry: FileEntry, _: bytearray) -> None:
+        def check(entry: FileEntry) -> None:
             tally.begin(entry.name, "the published copy")
             size, sha256, _git = hash_file(self._request.published / entry.name)
             tally.land(size)
@@ -138,19 +140,22 @@ class Stager:
         journal = PartJournal(request.state / "journal.jsonl", plan.manifest.digest)
         durable = not measure_room(request.root).in_memory
         tally = Tally(sum(entry.size_bytes or 0 for entry in missing))
+        large = sum((entry.size_bytes or 0) > LARGE for entry in missing)
+        behind = 0 < large < self._options.threads  # cores would be idle
 
         def found(entry: FileEntry) -> Iterator[tuple[Source, Path]]:
             for source, path in candidates(entry, plan.sources, plan.reasons):
                 tally.begin(entry.name, source.label)
                 yield source, path
 
-        def copy(entry: FileEntry, buffer: bytearray) -> None:
+        def copy(entry: FileEntry) -> None:
             size = entry.size_bytes or 0
             if journal.is_whole(entry.name, self._partial / entry.name):
                 tally.land(size, copied=False)
                 return
-            with contextlib.closing(Landing(entry, self._partial / entry.name, journal, tally)) as landing:
-                source = copy_verified(landing, found(entry), buffer, self._stop, plan.reasons.add)
+            target = self._partial / entry.name
+            with contextlib.closing(Landing(entry, target, journal, tally, behind=behind)) as landing:
+                source = copy_verified(landing, found(entry), self._stop, plan.reasons.add)
                 tally.end(source.label if source else None, size)
                 if source is None:
                     raise NoSourceError(f"{request.name}: no source could give {entry.name}: {plan.reasons}")

@@ -6,7 +6,6 @@ import queue
 import threading
 from typing import TYPE_CHECKING
 
-from model_stager.copying import BLOCK
 from model_stager.errors import StoppedError
 
 if TYPE_CHECKING:
@@ -14,11 +13,11 @@ if TYPE_CHECKING:
 
     from model_stager.manifest import FileEntry
 
-    Work = Callable[[FileEntry, bytearray], None]
+    Work = Callable[[FileEntry], None]
 
 
 class Workers:
-    """Runs work on files, each worker with a buffer of its own; the first error stops all."""
+    """Runs work on files; the first error stops all."""
 
     def __init__(self, threads: int, stop: threading.Event) -> None:
         self._threads = threads
@@ -42,10 +41,9 @@ class Workers:
             raise StoppedError("stopped")
 
     def _one(self, waiting: queue.SimpleQueue[FileEntry], work: Work) -> None:
-        buffer = bytearray(BLOCK)
         try:
             while not self._stop.is_set() and not waiting.empty():
-                work(waiting.get_nowait(), buffer)
+                work(waiting.get_nowait())
         except (queue.Empty, StoppedError):  # another worker took the last file, or all are to stop
             return
         except BaseException as exc:  # noqa: BLE001 - raised again by the thread that waits
