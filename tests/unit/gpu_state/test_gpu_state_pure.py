@@ -185,6 +185,12 @@ def test_a_command_that_hangs_is_left_and_named():
         smi.run([sys.executable, "-c", "import time; time.sleep(3)"], limit_s=0.2)
 
 
+def test_what_is_said_beside_the_values_is_no_value():
+    command = [sys.executable, "-c", f"import sys; print({line()!r}); print('odd linker', file=sys.stderr)"]
+
+    assert [gpu.uuid for gpu in smi.Smi(command).gpus()] == ["GPU-a"]
+
+
 def test_a_file_that_is_no_program_is_named(tmp_path):
     (tmp_path / "nvidia-smi").touch()
 

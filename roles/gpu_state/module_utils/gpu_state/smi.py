@@ -50,7 +50,7 @@ SILENT = (
     ),
 )
 
-Answer = tuple[int, str]
+Answer = tuple[int, str, str]  # status, output, messages
 Run = Callable[[Sequence[str]], Answer]
 
 
@@ -63,14 +63,14 @@ class SmiError(Exception):
 
 
 def run(argv: Sequence[str], *, limit_s: float = LIMIT_S) -> Answer:
-    """Status and output of a command. One that does not end is left: a sick driver blocks even its death."""
+    """Run a command. One that does not end is left: a sick driver blocks even its death."""
     env = dict(os.environ, LC_ALL="C", LANG="C")
     try:
         process = subprocess.Popen(
             list(argv),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.PIPE,
             env=env,
             start_new_session=True,
         )
@@ -79,19 +79,20 @@ def run(argv: Sequence[str], *, limit_s: float = LIMIT_S) -> Answer:
     except OSError as exc:
         raise SmiError("missing", f"{argv[0]} can't be run: {exc.strerror}") from exc
     try:
-        output, _ = process.communicate(timeout=limit_s)
+        output, messages = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired as exc:
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(GRACE_S)
-        if process.stdout:
-            process.stdout.close()
+        for pipe in (process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
         raise SmiError(
             "no_answer",
             f"{' '.join(argv)} gave no answer within {limit_s:g} s (process {process.pid}): a GPU hangs; "
             "see the kernel log for Xid lines",
         ) from exc
-    return process.returncode, output.decode("utf-8", "replace")
+    return process.returncode, output.decode("utf-8", "replace"), messages.decode("utf-8", "replace")
 
 
 class Smi:
@@ -104,19 +105,20 @@ class Smi:
         fields = list(FIELDS)
         while True:
             asked = ",".join([*IDENTITY, *fields])
-            status, output = self._run(
+            status, output, messages = self._run(
                 [*self._command, f"--query-gpu={asked}", "--format=csv,noheader,nounits"]
             )
-            unknown = [name for name in UNKNOWN_FIELD.findall(output) if name in fields]
+            unknown = [name for name in UNKNOWN_FIELD.findall(output + messages) if name in fields]
             if unknown:
                 fields = [name for name in fields if name not in unknown]
                 continue
-            self._require_answer(status, output)
+            self._require_answer(status, output + messages)
             return read_csv(output, tuple(fields))
 
-    def apply(self, arguments: Sequence[str], pci: Sequence[str]) -> Answer:
-        """Change a setting of some GPUs; the caller judges the answer."""
-        return self._run([*self._command, "-i", ",".join(pci), *arguments])
+    def apply(self, arguments: Sequence[str], pci: Sequence[str]) -> tuple[int, str]:
+        """Change a setting of some GPUs; the caller judges the status and what was said."""
+        status, output, messages = self._run([*self._command, "-i", ",".join(pci), *arguments])
+        return status, output + messages
 
     def _require_answer(self, status: int, output: str) -> None:
         for words, kind, meaning in SILENT:
