@@ -156,6 +156,13 @@ class Case:
     def cuda_works(self) -> bool:
         return self.cuda_status == "ok" and self.cu_init == 0
 
+    @property
+    def all_gpus_work(self) -> bool:
+        """Every expected GPU is there and has taken an allocation, so what the log tells of is over."""
+        devices = records(self.inside, "cuda", "devices")
+        proven = [one for one in devices if number(one, "allocation_result") == 0]
+        return self.cuda_works and len(proven) >= max(1, self.expected_gpus)
+
 
 def driver_of(path: str) -> str:
     """The driver behind a node's path, by its name in /proc/devices."""

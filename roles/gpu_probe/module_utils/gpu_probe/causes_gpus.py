@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .cause import CUDA_RESULTS, NEEDS_PERSON, NOTE, REPAIRABLE, Finding, cause
+from .cause import CUDA_RESULTS, NEEDS_PERSON, NOTE, REPAIRABLE, Finding, cause, listed
 from .evidence import mapping, number, real, records, text
 
 if TYPE_CHECKING:
@@ -98,11 +98,15 @@ def gpu_fell_off_bus(case: Case) -> Iterator[Finding]:
     lines = by_xid or _events(case, "fell_off_bus")
     if lines:
         gpus = sorted({text(line, "pci") or "" for line in lines} - {""})
+        outcome = (
+            "It works again by now."
+            if case.all_gpus_work
+            else "Only a reboot of the host brings it back; if it happens again, it is power, heat or hardware."
+        )
         yield Finding(
-            f"{' and '.join(gpus) or 'A GPU'} of {case.host_name} fell off the PCI bus (Xid 79). Only a "
-            f"reboot of the "
-            f"host brings it back; if it happens again, it is power, heat or hardware.",
+            f"{listed(gpus) or 'A GPU'} of {case.host_name} fell off the PCI bus (Xid 79). {outcome}",
             {"kernel_log": [text(line, "text") for line in lines[:3]], "pci": gpus},
+            severity=NOTE if case.all_gpus_work else "",
         )
 
 
@@ -148,6 +152,7 @@ def gpu_fatal_xid(case: Case) -> Iterator[Finding]:
             f"{case.host_name}: GPU {text(line, 'pci') or '?'} reported Xid {xid} ({FATAL_XIDS[xid]}) "
             f"since the boot.",
             {"kernel_log": [text(line, "text")], "xid": xid, "count": number(line, "count")},
+            severity=NOTE if case.all_gpus_work else "",
         )
 
 

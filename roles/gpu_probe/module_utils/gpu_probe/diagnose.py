@@ -76,12 +76,14 @@ def _without_consequences(found: list[tuple[Cause, Finding]]) -> Iterable[tuple[
 
 
 def _entry(row: Cause, finding: Finding) -> dict[str, Any]:
+    # What has become a mere note in this case needs no repair.
+    repair = None if finding.severity == NOTE else row.repair if finding.repair == "" else finding.repair
     return {
         "name": row.name,
         "severity": finding.severity or row.severity,
         "sentence": finding.sentence,
         "proof": dict(finding.proof),
-        "repair": row.repair if finding.repair == "" else finding.repair,
+        "repair": repair,
     }
 
 

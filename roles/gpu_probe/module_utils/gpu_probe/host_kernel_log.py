@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from .reading import Reader
 
 MOST_LINES = 60
+# The log of a long uptime can be huge, so journalctl itself looks for lines that may matter.
+JOURNAL = ["journalctl", "-k", "-b", "-q", "--no-pager", "-o", "short-monotonic", "-n", "5000"]
+JOURNAL += ["-g", "NVRM|nvidia|nouveau|odule|Lockdown|PKCS|gsp_"]
 XID = re.compile(r"NVRM: (?:GPU at PCI:.*)?Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?:, (.*))?")
 KINDS = (
     ("fell_off_bus", re.compile(r"GPU.*has fallen off the bus", re.IGNORECASE)),
@@ -46,9 +49,11 @@ KINDS = (
 
 def kernel_log(reader: Reader) -> dict[str, Any] | None:
     """The lines that matter, newest last; None where the log can't be read."""
-    for argv in (["journalctl", "-k", "-b", "-o", "short-monotonic", "--no-pager", "-q"], ["dmesg"]):
+    for argv in (JOURNAL, ["dmesg"]):
         answer = reader.command(argv)
-        if answer["rc"] == 0 and answer["stdout"]:
+        # journalctl says 1 when no line matches.
+        nothing_found = argv is JOURNAL and answer["rc"] == 1 and not answer["stdout"] + answer["stderr"]
+        if answer["rc"] == 0 or nothing_found:
             lines = interesting(answer["stdout"])
             return {
                 "source": argv[0],
