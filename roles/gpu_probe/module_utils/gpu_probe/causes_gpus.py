@@ -101,7 +101,7 @@ def gpu_fell_off_bus(case: Case) -> Iterator[Finding]:
         outcome = (
             "It works again by now."
             if case.all_gpus_work
-            else "Only a reboot of the host brings it back; if it happens again, it is power, heat or hardware."
+            else "Only a reboot of the host brings it back; if it happens again, it is power or hardware."
         )
         yield Finding(
             f"{listed(gpus) or 'A GPU'} of {case.host_name} fell off the PCI bus (Xid 79). {outcome}",
