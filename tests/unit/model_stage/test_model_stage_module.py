@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import ansible.module_utils
 import pytest
@@ -134,12 +135,14 @@ def test_a_copy_is_followed_over_several_calls(play, large, root):
 def test_a_lost_connection_stops_nothing_and_the_next_run_attaches(play, large):
     models = [model("tiny", large)]
     lost = play(models, wait_s=0.01)
+    began = time.monotonic()
 
     again = play(models, wait_s=0.01)
     later = again if again["finished"] else follow(play, models, again, wait_s=0.05)
 
     assert later["finished"]
     assert later["models"][0]["action"] in ("stage", "none")
+    assert later["waited_s"]["copy"] <= time.monotonic() - began, "only what this run has waited"
     if not again["finished"]:
         assert again["pending"][0]["run"] == lost["pending"][0]["run"], "the same run, not a second one"
 
