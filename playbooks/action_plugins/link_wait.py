@@ -73,7 +73,7 @@ class ActionModule(ActionBase):
                 "optional": {"type": "bool", "default": False},
             },
         )
-        name = str((task_vars or {}).get("inventory_hostname"))
+        name = str(self._task.delegate_to or (task_vars or {}).get("inventory_hostname"))
         began_s = time.monotonic()
         said = ""
         while True:

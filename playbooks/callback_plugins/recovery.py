@@ -44,7 +44,7 @@ from ansible.plugins.callback import CallbackBase
 # A plugin is loaded by path, not as part of a package, so its own package has to be found first.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from recovery_report.closing import closing_lines
+from recovery_report.closing import HERE, closing_lines
 from recovery_report.record import Record, write_whole
 from recovery_report.timeline import Timeline
 
@@ -194,7 +194,8 @@ class CallbackModule(CallbackBase):
                 self._show_progress(node, str(item["progress"]))
 
     def _node(self, result: CallbackTaskResult) -> str:
-        return str(result.host.get_name())
+        """Whose line it is: a task that runs once is the controller's own."""
+        return HERE if result.task.run_once else str(result.host.get_name())
 
     def _show_progress(self, node: str, text: str) -> None:
         said, said_at = self._progress.get(node, ("", 0.0))
@@ -276,4 +277,7 @@ def shortened(diff: str) -> str:
 
 
 def wrapped(text: str, width: int = 106) -> str:
-    return "\n".join(textwrap.fill(line, width, break_long_words=False) for line in text.splitlines())
+    return "\n".join(
+        textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+        for line in text.splitlines()
+    )

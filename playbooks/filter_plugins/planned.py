@@ -1,4 +1,4 @@
-"""What a plan needs of the configurations and models that a fleet knows."""
+"""What a plan needs of the fleet, and who speaks for a host."""
 
 from __future__ import annotations
 
@@ -22,8 +22,18 @@ def planned_models(models: Named, plan: dict[str, Any], configurations: Named) -
     return [{"name": name, **models[name]} for name in names]
 
 
+def leads_its_host(node: str, nodes: list[str], hostvars: Any) -> bool:  # noqa: ANN401 (Ansible's lazy mapping)
+    """Whether a node is the first of its host among `nodes`: the one that speaks for the host."""
+    host = hostvars[node]["pve_host"]
+    return next(other for other in nodes if hostvars[other].get("pve_host") == host) == node
+
+
 class FilterModule:
     """Ansible's way of finding filters."""
 
     def filters(self) -> dict[str, Any]:
-        return {"planned": planned_configurations, "planned_models": planned_models}
+        return {
+            "planned": planned_configurations,
+            "planned_models": planned_models,
+            "leads_its_host": leads_its_host,
+        }

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 MOST_LINES = 25
 WIDTH = 118
+# The name under which the controller's own lines are kept.
+HERE = "here"
 # What a stage's line is called in the closing words, where the stage's own name would puzzle.
 LABELS = {
     "Diagnose": "found",
@@ -62,9 +64,8 @@ def closing_lines(record: Record, rows: Sequence[dict[str, Any]], *, check: bool
     table = time_table(rows) if rows else []
     said = [f"{p['node']}: FAILED in {p['stage']}: {_first_line(p['message'])}" for p in record.problems]
     node = ""
-    for stage, name, text in sorted(record.lines, key=lambda entry: entry[1] == "localhost"):
+    for stage, shown, text in sorted(record.lines, key=lambda entry: entry[1] == HERE):
         label = LABELS.get(stage, stage.lower())
-        shown = "here" if name == "localhost" else name
         said.append(f"{shown if shown != node else '':<10} {label:<9} {text}")
         node = shown
     said.append(_changed(record.changed, "would change" if check else "changed  "))

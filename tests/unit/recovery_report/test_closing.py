@@ -25,7 +25,7 @@ def record(*lines):
 
 def test_a_node_is_named_once_and_problems_come_first():
     run = record(
-        ("Diagnose", "ct200", "uvm moved"), ("Repair", "ct200", "fixed"), ("Collect", "localhost", "done")
+        ("Diagnose", "ct200", "uvm moved"), ("Repair", "ct200", "fixed"), ("Collect", "here", "done")
     )
     run.problem("ct201", "Repair", "a task", "locked\nmore")
     run.changed = {"ct200": 2}
