@@ -114,7 +114,7 @@ def require_sources(
     if lost:
         raise NoSourceError(
             f"{request.name}: no source has {count_text(len(lost), 'file')} of {len(manifest.files)} "
-            f"({some_text(lost)}): {reasons}"
+            f"({some_text(lost)}): {reasons}. Leave out what is not wanted with include and exclude"
         )
     lacks = missing_parts({entry.name for entry in manifest.files}, indexes)
     if lacks:

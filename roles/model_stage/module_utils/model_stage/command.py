@@ -28,7 +28,6 @@ HARDENING = (
     "SystemCallArchitectures=native",
     "SystemCallFilter=@system-service",
     "UMask=0022",
-    "Nice=5",
 )
 
 
