@@ -39,26 +39,8 @@ Block devices:
   8 sd
 """
 
-# Status, start, shutdown and exec as Proxmox prints them; files in the scratch folder make it fail.
-PCT = """\
-#!/bin/sh
-cd "$SCRATCH" || exit 9
-echo "$*" >>pct.log
-state=$(cat state 2>/dev/null || echo stopped)
-case $1 in
-status) [ ! -e no-status ] || exit 255; echo "status: $state" ;;
-start)
-  grep -sq "$(md5sum <lxc/$2.conf)" unstartable && { echo "startup for container '$2' failed" >&2; exit 255; }
-  echo running >state ;;
-shutdown) [ ! -e stuck ] || { echo "CT is locked (snapshot)" >&2; exit 255; }; echo stopped >state ;;
-exec)
-  [ "$state" = running ] || { echo "container '$2' not running!" >&2; exit 255; }
-  case $* in
-  *is-system-running*) cat init 2>/dev/null || echo running ;;
-  *list-units*) cat units 2>/dev/null ;;
-  esac ;;
-esac
-"""
+# The same stand-in as in the molecule scenario.
+PCT = (ROOT / "tests/molecule/pve_lxc/bin/pct").read_text()
 
 
 @dataclass
