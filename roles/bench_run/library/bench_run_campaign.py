@@ -167,7 +167,7 @@ class Campaign:
             tmp = self.folder / f".{name}.ansible"
             tmp.write_text(self.files[name], encoding="utf-8")
             os.chown(str(tmp), owner, group)
-            self.module.atomic_move(str(tmp), str(self.folder / name))
+            tmp.replace(self.folder / name)
 
     def start(self) -> None:
         status, out, err = self.module.run_command(unit.start_command(self.wanted))
