@@ -19,6 +19,7 @@ HERE = "here"
 LABELS = {
     "Diagnose": "found",
     "Repair": "repaired",
+    "Restore": "settings",
     "Stage": "staged",
     "Deploy": "deployed",
     "Bench": "measured",
@@ -78,8 +79,11 @@ def closing_lines(record: Record, rows: Sequence[dict[str, Any]], *, check: bool
 def _changed(changed: Mapping[str, int], word: str) -> str:
     if not changed:
         return f"{word} nothing"
-    counts = (f"{count} {'thing' if count == 1 else 'things'} on {node}" for node, count in changed.items())
-    return f"{word} {', '.join(sorted(counts))}"
+    counts = [
+        f"{count} {'thing' if count == 1 else 'things'} {node if node == HERE else f'on {node}'}"
+        for node, count in sorted(changed.items())
+    ]
+    return f"{word} {', '.join(counts)}"
 
 
 def _first_line(text: str) -> str:

@@ -1,4 +1,3 @@
-import os
 import sys
 from pathlib import Path
 
@@ -6,13 +5,17 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
 from story import CU_INIT, HOST, NODE, Operator, lab, on
+
+from tests.lab import paths
 
 
 @pytest.fixture(scope="session")
 def _room():
     """These tests are real only inside the lab's room: outside of it there is nothing to run against."""
-    if os.environ.get("LAB_ROOM") != "1":
+    if not paths.ROOM_MARK.exists():
         pytest.fail("run these tests inside the lab: python -m tests.lab enter -- pytest -m lab tests/e2e")
 
 

@@ -49,21 +49,27 @@ class Operator:
             "RECOVERY_REPORT": str(self.results / "recovery.json"),
         }
 
-    def command(self, playbook: str, *arguments: str) -> list[str]:
+    def command(self, playbook: str, *arguments: str, inventory: Path | None = None) -> list[str]:
         return [
             "ansible-playbook",
-            *("-i", "inventory/lab"),
+            *("-i", str(inventory or "inventory/lab")),
             playbook,
             *("-e", f"results_dir={self.results}"),
             *arguments,
         ]
 
-    def run(self, playbook: str = "recover-and-bench.yml", *arguments: str, timeout_s: float = 400) -> Run:
+    def run(
+        self,
+        playbook: str = "recover-and-bench.yml",
+        *arguments: str,
+        inventory: Path | None = None,
+        timeout_s: float = 400,
+    ) -> Run:
         """Run a playbook to its end; its output is also shown when the test fails."""
         record = self.results / "recovery.json"
         before = record.stat().st_mtime_ns if record.exists() else None
         done = subprocess.run(
-            self.command(playbook, *arguments),
+            self.command(playbook, *arguments, inventory=inventory),
             cwd=PROJECT,
             env=self.environment(),
             stdin=subprocess.DEVNULL,

@@ -23,7 +23,7 @@ def test_check_mode_shows_the_change_and_changes_nothing(healthy):
     [
         ("uvm-rule-missing", "uvm_major_not_allowed"),
         ("uvm-major-moved", "uvm_major_not_allowed"),
-        ("device-node-missing", "node_missing"),
+        ("device-node-missing", "host_node_missing"),
     ],
 )
 def test_a_broken_gpu_is_named_and_repaired(healthy, fault, cause):
