@@ -20,7 +20,8 @@ PACKAGES = {
     "ssh-keygen": "openssh-client",
     "unshare": "util-linux",
 }
-MODULES = ("overlay", "bridge", "veth", "fuse", "cpuid", "tun")
+NEEDED_DONORS = 2  # one before and one after nvidia-uvm has moved
+MODULES = ("overlay", "bridge", "veth", "fuse", "cpuid", "msr", "tun")
 
 
 def require_root() -> None:
@@ -48,9 +49,11 @@ def require_machine() -> None:
         )
     if not drivers.opens(drivers.NVIDIA_MAJOR, drivers.CTL_MINOR):
         raise LabError("the character device 7:128 (vcsa) does not open here; it plays nvidiactl in the lab")
-    if not drivers.usable_donors():
+    donors = [donor.driver for donor in drivers.usable_donors()]
+    if len(donors) < NEEDED_DONORS:
         raise LabError(
-            "no device of the kernel can play nvidia-uvm: `modprobe cpuid` (major 203) or tun must work"
+            "nvidia-uvm is played by cpuid (character major 203), after a move by msr (202) or tun (10:200), "
+            f"but here opens only {donors[0] if donors else 'none'}: `modprobe --all cpuid msr tun` must work"
         )
 
 
