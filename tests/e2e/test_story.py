@@ -75,7 +75,7 @@ def test_the_status_of_the_node_can_be_read_by_people_and_programs(first):
     status = json.loads(on(NODE, "cat /var/lib/bench/lab-small/status.json"))
     assert status["state"] == "finished"
     assert {todo["status"] for todo in status["todos"]} == {"completed"}
-    assert "completed" in on(NODE, "cat /var/lib/bench/lab-small/STATUS.md")
+    assert "- [x] tp1-auto code/128" in on(NODE, "cat /var/lib/bench/lab-small/STATUS.md")
 
 
 def test_results_hold_no_file_that_is_half_written(first, operator):
