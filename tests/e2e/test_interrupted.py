@@ -12,10 +12,14 @@ PLAN = "lab-small"
 
 
 def ok_cells():
-    """Finished cells on the node: name -> checksum of its file."""
-    cells = f"/var/lib/bench/{PLAN}/cells"
-    lines = on(NODE, f'cd {cells} 2>/dev/null && grep -lE \'"status": ?"ok"\' *.json | xargs -r sha256sum')
-    return {name: digest for digest, name in (line.split() for line in lines.splitlines())}
+    """Finished cells on the node: name -> checksum of its file; none before the campaign has begun."""
+    find = f'grep -lE \'"status": ?"ok"\' /var/lib/bench/{PLAN}/cells/*.json 2>/dev/null | xargs -r sha256sum'
+    return {name: digest for digest, name in (line.split() for line in on(NODE, find).splitlines())}
+
+
+def running():
+    """Whether the runner is at work on the node."""
+    return on(NODE, f"systemctl is-active bench-run-{PLAN}.service || true").strip() == "active"
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +36,16 @@ def test_ctrl_c_then_power_cut_then_a_whole_run(fresh):
     run.communicate(timeout=60)
     assert run.returncode != 0
     after_ctrl_c = ok_cells()
-    assert len(after_ctrl_c) >= 2
+    # Ctrl-C ends the watching, not the work.
+    assert running()
 
     run = fresh.start()
     wait_until(lambda: len(ok_cells()) >= len(after_ctrl_c) + 3, within_s=120, what="three more cells")
+    assert running()
     before_cut = ok_cells()
     lab("power-cut", "pve")
-    output, _ = run.communicate(timeout=120)
-    assert run.returncode != 0, output
+    # The run may notice or may be late enough to find the node up again: only what comes of it counts.
+    run.communicate(timeout=300)
 
     done = fresh.run()
 
@@ -47,4 +53,7 @@ def test_ctrl_c_then_power_cut_then_a_whole_run(fresh):
     now = ok_cells()
     assert {name: now.get(name) for name in after_ctrl_c} == after_ctrl_c
     assert {name: now.get(name) for name in before_cut} == before_cut
-    assert {name: cell["reasons"] for name, cell in fresh.cells().items() if cell["status"] != "ok"} == {}
+    cells = fresh.cells()
+    assert len(cells) == 30
+    assert {name: cell["reasons"] for name, cell in cells.items() if cell["status"] != "ok"} == {}
+    assert any(cell["attempt"] > 1 or name not in before_cut for name, cell in cells.items())
