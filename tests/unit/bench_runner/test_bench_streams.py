@@ -10,7 +10,7 @@ import pytest
 from bench_runner.client.http1 import BrokenHttpError, Piece, Response
 from bench_runner.client.sse import events
 from bench_runner.client.stream import read_stream
-from bench_runner.client.transport import Connection, Exchange
+from bench_runner.client.transport import Connection, Exchange, ReadTimeReceiver
 from bench_runner.client.verdict import judge
 from hypothesis import given
 from hypothesis import strategies as st
@@ -169,7 +169,7 @@ FAULT_CODES = {
 
 def ask(port: int, *, prompt: str = "a b c", tokens: int = 8, times: int = 1, stall_s: float = 5):
     async def several():
-        connection = Connection("127.0.0.1", port)
+        connection = Connection("127.0.0.1", port, ReadTimeReceiver())
         body = json.dumps({"prompt": prompt, "max_tokens": tokens, "stream": True}).encode()
         try:
             return [

@@ -94,10 +94,9 @@ class Live:
         whole = self._listed is None
         current = self._current()
         if whole or self._listed is None:
-            found = standings(self.tasks, self.history)
-            listed = todos(
-                found, baseline=self.plan.baseline, current=self._task.cell.name if self._task else None
-            )
+            running = self._task.cell.name if self._task else None
+            found = standings(self.tasks, self.history, current=running)
+            listed = todos(found, baseline=self.plan.baseline, current=running)
             self._listed = msgspec.Raw(msgspec.json.encode(listed))
             self._counted = counts(found)
         shown = Status(

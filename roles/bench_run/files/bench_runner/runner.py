@@ -217,7 +217,7 @@ def _observed(server: Server) -> dict[str, Any]:
     return {
         "served": served,
         "server_identity": msgspec.to_builtins(server.identity),
-        "receive_stamps": "read_monotonic",
+        "receive_stamps": server.receiver.stamps,
     }
 
 

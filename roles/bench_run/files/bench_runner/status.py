@@ -85,13 +85,14 @@ class Standing(Struct, frozen=True, kw_only=True):
     run: str
 
 
-def standings(tasks: Sequence[Task], history: History) -> list[Standing]:
+def standings(tasks: Sequence[Task], history: History, *, current: str | None = None) -> list[Standing]:
+    """`current` is the cell that runs now: open in the journal, but not interrupted."""
     found = []
     for task in tasks:
         past = history.cell(task.cell.name, task.content_hash)
         status = past.status or "pending"
         if past.is_open:
-            status = "interrupted"
+            status = "pending" if task.cell.name == current else "interrupted"
         reasons = "; ".join(f"{reason.code}: {reason.detail}" for reason in past.reasons)
         found.append(Standing(task=task, status=status, reason=reasons, run=past.run))
     return found

@@ -51,10 +51,10 @@ class Exchange(Struct, kw_only=True):
 class Connection:
     """A client's connection: opened before the clock starts, reopened where the server closed it."""
 
-    def __init__(self, host: str, port: int, *, receiver: Receiver | None = None) -> None:
+    def __init__(self, host: str, port: int, receiver: Receiver) -> None:
         self.host = host
         self.port = port
-        self.receiver = receiver or ReadTimeReceiver()
+        self.receiver = receiver
         self._socket: socket.socket | None = None
         self._used = False
 

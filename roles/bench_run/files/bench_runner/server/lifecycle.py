@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from bench_runner.client.stream import read_stream
-from bench_runner.client.transport import Connection
+from bench_runner.client.transport import Connection, ReadTimeReceiver
 from bench_runner.client.verdict import judge
 from bench_runner.errors import BusyError, ControlError, ServerError
 from bench_runner.server.engines import ENGINES
@@ -17,6 +17,7 @@ from bench_runner.server.signatures import signature
 
 if TYPE_CHECKING:
     from bench_runner.client.stream import Stream
+    from bench_runner.client.transport import Receiver
     from bench_runner.deployment import Deployment
     from bench_runner.plan import Plan
     from bench_runner.prompts import PromptMaker
@@ -42,13 +43,14 @@ class Server:
         self.control = control
         self.plan = plan
         self.engine = ENGINES[deployment.adapter](deployment)
+        self.receiver: Receiver = ReadTimeReceiver()
         self.identity: Identity | None = None
         address = urlsplit(deployment.url)
         self.host = address.hostname or "127.0.0.1"
         self.port = address.port or 80
 
     def connection(self) -> Connection:
-        return Connection(self.host, self.port)
+        return Connection(self.host, self.port, self.receiver)
 
     async def require_free_port(self) -> None:
         if is_listening(self.host, self.port):
