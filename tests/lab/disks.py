@@ -103,7 +103,9 @@ def _host_disk(host: Host, fleet: Fleet) -> None:
     _machine_disk(disk, host.name, fleet)
     shutil.copytree(paths.HERE / "files/host", disk, dirs_exist_ok=True)
     ignore = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(paths.HERE / "pct", disk / "usr/local/lib/lab/pct", ignore=ignore, dirs_exist_ok=True)
+    for package in ("pct", "kernel"):
+        target = disk / "usr/local/lib/lab" / package
+        shutil.copytree(paths.HERE / package, target, ignore=ignore, dirs_exist_ok=True)
     (disk / "etc/lab").mkdir(exist_ok=True)
     (disk / "etc/lab/network").write_text(f"ADDRESS={host.address}\nMAC={host.mac}\n")
     wanted = disk / "etc/systemd/system/multi-user.target.wants"

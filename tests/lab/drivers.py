@@ -1,6 +1,6 @@
 """The stand-in drivers: which existing character devices of this kernel play NVIDIA's, and their settings.
 
-`Settings` is the "hardware" of one host: a JSON file that its boot reads (files/host/…/lab/drivers.py).
+`Settings` is the "hardware" of one host: a JSON file that its boot reads (kernel/).
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ class Settings:
     nvidia_major: int = NVIDIA_MAJOR
     ctl_minor: int = CTL_MINOR
     driver_version: str = DRIVER_VERSION
+    # Whether the driver was built for the running kernel; without it nothing of it is loaded.
+    driver_built: bool = True
     uvm_loaded_at_boot: bool = True
     # Device nodes that a boot does not make; nvidia-modprobe makes them.
     missing_at_boot: tuple[str, ...] = ()

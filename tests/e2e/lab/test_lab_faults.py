@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
         # A bind mount of what is no device is a regular file, which root may open.
         ("regular-file-for-node", "opens", 999),
         ("driver-updated", "opens", 803),
+        pytest.param("driver-not-built", "opens", 100, marks=pytest.mark.long),
         pytest.param("v1-rule", "EPERM", 999, marks=pytest.mark.long),
         pytest.param("uvm-rule-missing", "EPERM", 999, marks=pytest.mark.long),
         pytest.param("uvm-major-moved", "EPERM", 999, marks=pytest.mark.long),

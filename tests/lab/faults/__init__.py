@@ -36,6 +36,7 @@ FAULTS = {
     "device-node-missing": Fault("/dev/nvidia-uvm is missing on the host", host.device_node_missing),
     "regular-file-for-node": Fault("/dev/nvidia-uvm is a regular file", host.regular_file_for_node),
     "driver-updated": Fault("the host's driver is newer than the node's libraries", host.driver_updated),
+    "driver-not-built": Fault("a new kernel runs, without the driver", host.driver_not_built),
     "gpu-missing": Fault("the last GPU is gone from the PCI bus", host.gpu_missing),
     "container-stopped": Fault("the container is stopped", host.container_stopped),
     # in the node

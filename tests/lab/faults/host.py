@@ -46,6 +46,11 @@ def driver_updated(place: Place) -> str:
     return f"rebooted the host into driver {NEWER_DRIVER}; the node's libraries are {drivers.DRIVER_VERSION}"
 
 
+def driver_not_built(place: Place) -> str:
+    place.change_host(replace(place.settings, driver_built=False))
+    return "rebooted the host into a kernel that the driver was not built for"
+
+
 def gpu_missing(place: Place) -> str:
     *left, lost = place.settings.gpus
     if not left:

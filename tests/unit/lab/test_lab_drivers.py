@@ -1,8 +1,8 @@
 """The stand-in drivers: who plays nvidia-uvm, and what /proc/devices shows of it."""
 
-import importlib.util
+import importlib
 import json
-import sys
+import platform
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from tests.lab import drivers
 from tests.lab.disks import container_config
 from tests.lab.errors import LabError
 from tests.lab.fleet import make_fleet
+from tests.lab.kernel import modules, shown, state
 from tests.lab.pct.conf import parse, write
 
 LAB = Path(__file__).parents[2] / "lab"
@@ -30,33 +31,25 @@ Block devices:
 
 
 @pytest.fixture
-def host_side(tmp_path, monkeypatch):
-    """The host's half (it runs there), on scratch folders."""
-    monkeypatch.syspath_prepend(LAB.parent / "sim")
-    path = LAB / "files/host/usr/local/lib/lab/drivers.py"
-    spec = importlib.util.spec_from_file_location("lab_host_drivers", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    sys.modules.pop("nvidia_smi", None)
-    monkeypatch.setattr(module, "STATE", tmp_path)
-    monkeypatch.setattr(module, "GPU_SETTINGS", tmp_path / "gpu-settings.json")
+def host(tmp_path, monkeypatch):
+    """The host's half (it runs there) on scratch folders."""
+    monkeypatch.setattr(state, "RUN", tmp_path)
+    monkeypatch.setattr(state, "SETTINGS", tmp_path / "drivers.json")
     (tmp_path / "kernel-devices").write_text(KERNEL)
-    (tmp_path / "driver/nvidia").mkdir(parents=True)
-    return module
+    drivers.save_settings(settings(), tmp_path)
+    return tmp_path
 
 
-def shown(host_side, settings, *, loaded=True):
-    (host_side.STATE / "uvm").write_text("1" if loaded else "0")
-    host_side.show_devices(asdict(settings))
-    return (host_side.STATE / "devices").read_text()
+def shown_text(settings, *, loaded=(state.CORE, state.UVM)):
+    return shown.devices_text(KERNEL, asdict(settings), set(loaded))
 
 
 def settings(**changes):
     return replace(drivers.make_settings(0, 2, (CPUID, TUN)), **changes)
 
 
-def test_the_driver_shows_under_its_name_and_the_donors_do_not(host_side):
-    assert shown(host_side, settings()) == (
+def test_the_driver_shows_under_its_name_and_the_donors_do_not():
+    assert shown_text(settings()) == (
         "Character devices:\n"
         "  1 mem\n"
         "  4 /dev/vc/0\n"
@@ -70,39 +63,68 @@ def test_the_driver_shows_under_its_name_and_the_donors_do_not(host_side):
     )
 
 
-def test_a_moved_uvm_leaves_a_free_number_behind(host_side):
-    text = shown(host_side, settings(uvm=TUN))
+def test_a_moved_uvm_leaves_a_free_number_behind():
+    text = shown_text(settings(uvm=TUN))
 
     assert " 10 nvidia-uvm\n" in text
     assert "203" not in text
 
 
-def test_a_module_that_is_not_loaded_does_not_show(host_side):
-    assert "nvidia-uvm" not in shown(host_side, settings(), loaded=False)
-    assert " 10 misc\n" in shown(host_side, settings(uvm=TUN), loaded=False)
+def test_a_module_that_is_not_loaded_does_not_show():
+    assert "nvidia-uvm" not in shown_text(settings(), loaded=[state.CORE])
+    assert " 10 misc\n" in shown_text(settings(uvm=TUN), loaded=[state.CORE])
 
 
-def test_modprobe_loads_uvm_and_refuses_what_it_does_not_know(host_side, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(host_side, "SETTINGS", tmp_path / "drivers.json")
-    drivers.save_settings(settings(), tmp_path)
-    shown(host_side, settings(), loaded=False)
+def test_a_driver_that_is_not_built_does_not_show_at_all():
+    text = shown_text(settings(), loaded=[])
 
-    assert host_side.modprobe(["nvidia-uvm"]) == 0
-    assert "203 nvidia-uvm" in (tmp_path / "devices").read_text()
+    assert "nvidia" not in text
+    assert "vcs" not in text
 
-    assert host_side.modprobe(["-q", "nvidia-vgpu"]) == 1
+
+def test_modprobe_loads_uvm_and_refuses_what_it_does_not_know(host, capsys):
+    state.set_loaded({state.CORE})
+
+    assert modules.modprobe(["nvidia-uvm"]) == 0
+    assert "203 nvidia-uvm" in (host / "devices").read_text()
+
+    assert modules.modprobe(["-q", "nvidia-vgpu"]) == 1
     assert "Module nvidia-vgpu not found" in capsys.readouterr().err
 
 
-def test_a_boot_applies_pending_ecc_and_forgets_the_power_limit(host_side):
-    host_side.boot_gpu_settings(asdict(settings()))
-    state = json.loads(host_side.GPU_SETTINGS.read_text())
-    state["gpus"][0].update({"ecc.mode.pending": False, "power.limit": 300.0})
-    host_side.GPU_SETTINGS.write_text(json.dumps(state))
+def test_modprobe_finds_no_module_of_a_driver_that_is_not_built(host, capsys):
+    drivers.save_settings(settings(driver_built=False), host)
 
-    host_side.boot_gpu_settings(asdict(settings()))
+    assert modules.modprobe(["nvidia"]) == 1
+    assert "Module nvidia not found" in capsys.readouterr().err
 
-    first = json.loads(host_side.GPU_SETTINGS.read_text())["gpus"][0]
+
+def test_the_modules_on_disk_are_for_the_kernel_that_the_driver_was_built_for(tmp_path, capsys):
+    root = tmp_path / "modules"
+
+    shown.write_modules(asdict(settings()), root)
+    [folder] = root.iterdir()
+    assert folder.name == platform.release()
+    assert modules.modinfo(["-F", "version", str(folder / "updates/dkms/nvidia.ko")]) == 0
+    assert capsys.readouterr().out == "580.95.05\n"
+
+    shown.write_modules(asdict(settings(driver_built=False)), root)
+    built = [path.parents[2].name for path in root.glob("*/updates/dkms/nvidia.ko")]
+    assert built == [shown.OTHER_KERNEL]
+
+
+def test_a_boot_applies_pending_ecc_and_forgets_the_power_limit(host, monkeypatch):
+    monkeypatch.syspath_prepend(LAB.parent / "sim")
+    boot = importlib.import_module("tests.lab.kernel.boot")
+    monkeypatch.setattr(boot, "GPU_SETTINGS", host / "gpu-settings.json")
+    boot.boot_gpu_settings(asdict(settings()))
+    kept = json.loads(boot.GPU_SETTINGS.read_text())
+    kept["gpus"][0].update({"ecc.mode.pending": False, "power.limit": 300.0})
+    boot.GPU_SETTINGS.write_text(json.dumps(kept))
+
+    boot.boot_gpu_settings(asdict(settings()))
+
+    first = json.loads(boot.GPU_SETTINGS.read_text())["gpus"][0]
     assert (first["ecc.mode.current"], first["power.limit"]) == (False, 600.0)
     assert first["uuid"] == settings().gpus[0].uuid
 
