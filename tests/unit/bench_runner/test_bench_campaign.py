@@ -113,6 +113,9 @@ def test_the_dead_branch_of_the_story_has_a_status_everywhere_and_a_number_nowhe
     assert died.metrics is None
     assert died.evidence["signature"] == "cuda_illegal_instruction"
     assert codes(bench, died.cell)[0] == "server_crashed"
+    assert "cuda_illegal_instruction: unit failed/failed, result signal" in died.reasons[0].detail
+    waits = bench.cell("tp1-ddtree-b8.code.256.r1").reasons[0].detail
+    assert waits == "the server died in tp1-ddtree-b8 code/32: cuda_illegal_instruction"
     assert (died.requests.planned, died.requests.failed) == (2, 2)
     assert [record.why for record in read_requests(bench.folder.requests(died.cell))] == [
         "truncated",
@@ -395,6 +398,22 @@ def test_a_server_that_is_not_ours_is_not_touched(bench):
     assert "systemctl stop inference-tp1-auto.service" in outcome.message
     assert bench.control.units["tp1-auto"].show()["processes"] == 1
     assert bench.status()["state"] == "failed"
+
+
+def test_a_server_started_by_hand_after_ours_was_killed_is_not_taken_for_ours(bench):
+    bench.plan(SMALL_PLAN, workloads={"code": {"points": [400], "requests": 2}})
+    bench.simulate("tp1-auto", {"chunk_s": 0.01})
+    process = bench.start_process()
+    wait_for(lambda: bench.folder.journal.exists() and events(bench, "cell_started"))
+    process.kill()
+    process.wait(15)
+    process.stdout.close()
+    unit = bench.control.units["tp1-auto"]
+    unit.stop()
+    unit.start()
+    outcome = bench.run()
+    assert (outcome.state, unit.show()["processes"]) == ("failed", 1)
+    assert "this campaign did not start it" in outcome.message
 
 
 def test_a_port_that_something_else_holds_stops_the_run_with_its_number(bench, simulator):

@@ -38,7 +38,7 @@ class History:
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self._cells: dict[tuple[str, str], CellHistory] = {}
         self._names: set[str] = set()
-        self._servers: dict[str, str] = {}  # configuration -> boot id of a start without a stop
+        self._servers: dict[str, Event] = {}  # the last event of a start without a stop, by configuration
         self._durations: dict[str, float] = {}
         for event in events:
             self.add(event)
@@ -49,7 +49,7 @@ class History:
             self._names.add(event.cell)
         elif event.configuration:
             if event.event in {"server_starting", "server_ready"}:
-                self._servers[event.configuration] = event.boot_id
+                self._servers[event.configuration] = event
             elif event.event == "server_stopped":
                 self._servers.pop(event.configuration, None)
 
@@ -64,9 +64,13 @@ class History:
         """How long the cell took when it was last measured."""
         return self._durations.get(name)
 
-    def left_running(self, configuration: str, boot_id: str) -> bool:
-        """Whether this campaign started the server in this boot and never stopped it (it was killed)."""
-        return self._servers.get(configuration) == boot_id
+    def left_running(self, configuration: str, *, boot_id: str, invocation_id: str) -> bool:
+        """Whether the server that runs is the one this campaign started and never stopped (it was killed)."""
+        event = self._servers.get(configuration)
+        if event is None or event.boot_id != boot_id:
+            return False
+        known = ((event.detail or {}).get("identity") or {}).get("invocation_id")
+        return known in {None, invocation_id}  # None: killed before the server was ready
 
     def _add_cell(self, event: Event, cell: CellHistory) -> None:
         cell.run = event.run

@@ -90,7 +90,9 @@ async def measure(
         tolerance=plan.tolerance.failed_requests,
     )
     if died:
-        reasons = [Reason("server_crashed", after.sentence), *_without(verdict.reasons, "server_replaced")]
+        evidence = await server.evidence()
+        crash = Reason("server_crashed", f"{evidence['signature']}: {after.sentence}")
+        reasons = [crash, *_without(verdict.reasons, "server_replaced")]
         return Result(
             status="crashed",
             reasons=reasons,
@@ -98,7 +100,7 @@ async def measure(
             counts=counts,
             metrics=None,
             records=records,
-            evidence=await server.evidence(),
+            evidence=evidence,
         )
     measured = [
         Measured(stream=outcome.stream, speculation=server.engine.speculation(outcome.stream))

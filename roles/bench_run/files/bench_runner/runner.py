@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bench_runner.decide import Task
     from bench_runner.live import Live
     from bench_runner.load import Progress
+    from bench_runner.measure import Result
     from bench_runner.prepared import Prepared
     from bench_runner.server.control import Control
 
@@ -81,7 +82,12 @@ class Runner:
             state = await self.control.show(name)
             if not state.is_up:
                 continue
-            if not self.recorder.history.left_running(name, self.recorder.journal.boot_id):
+            ours = self.recorder.history.left_running(
+                name,
+                boot_id=self.recorder.journal.boot_id,
+                invocation_id=state.identity.invocation_id,
+            )
+            if not ours:
                 raise BusyError(
                     f"{deployment.unit} is running and this campaign did not start it; it would disturb "
                     f"every measurement. Stop it first: systemctl stop {deployment.unit}"
@@ -143,15 +149,14 @@ class Runner:
                 self.recorder.skipped(task, [Reason("does_not_fit_served", f"the server says: {unfit}")])
                 waiting.pop(0)
                 continue
-            crashed = await self._measure_one(server, task)
+            result = await self._measure_one(server, task)
             waiting.pop(0)
             self.live.cell_done()
-            if crashed:
-                self._crashed(server, task, waiting)
+            if result.status == "crashed":
+                self._crashed(server, task, waiting, result.evidence)
                 return
 
-    async def _measure_one(self, server: Server, task: Task) -> bool:
-        """Whether the server died of it."""
+    async def _measure_one(self, server: Server, task: Task) -> Result:
         watch = Stopwatch()
         started_at = self.recorder.started(task)
         self.live.changed()
@@ -172,7 +177,7 @@ class Runner:
         self.recorder.ended(
             task, result, started_at=started_at, duration_s=watch.seconds, observed=_observed(server)
         )
-        return result.status == "crashed"
+        return result
 
     async def _lost(self, server: Server | None, waiting: list[Task], exc: ServerError) -> None:
         """The server could not be measured at all: the first cell carries the failure, the others wait."""
@@ -185,20 +190,26 @@ class Runner:
         self.recorder.ended(task, result, started_at=started_at, duration_s=watch.seconds)
         self.live.cell_done()
         if exc.crashed and server:
-            self._crashed(server, task, waiting, signature=(evidence or {}).get("signature"))
+            self._crashed(server, task, waiting, evidence)
         else:
             self._skip_waiting(
                 waiting, exc.code, f"{task.cell.title}: {exc.detail}", blocked_by=task.cell.name
             )
 
     def _crashed(
-        self, server: Server, task: Task, waiting: list[Task], *, signature: str | None = None
+        self, server: Server, task: Task, waiting: list[Task], evidence: dict[str, Any] | None
     ) -> None:
-        configuration = server.deployment.configuration
-        self.recorder.event("server_crashed", configuration=configuration, detail={"in": task.cell.name})
-        how = f" ({signature})" if signature else ""
+        signature = (evidence or {}).get("signature", "unknown")
+        self.recorder.event(
+            "server_crashed",
+            configuration=server.deployment.configuration,
+            detail={"in": task.cell.name, "signature": signature},
+        )
         self._skip_waiting(
-            waiting, "server_crashed", f"the server died in {task.cell.title}{how}", blocked_by=task.cell.name
+            waiting,
+            "server_crashed",
+            f"the server died in {task.cell.title}: {signature}",
+            blocked_by=task.cell.name,
         )
 
     def _skip_waiting(self, waiting: list[Task], code: str, detail: str, *, blocked_by: str) -> None:
