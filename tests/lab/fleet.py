@@ -115,9 +115,9 @@ def make_fleet(hosts: int = 1, nodes: int = 1) -> Fleet:
     )
 
 
-def save_fleet(fleet: Fleet, path: Path) -> None:
+def save_fleet(fleet: Fleet, path: Path, model: str = "tiny") -> None:
     hosts, nodes = fleet.size
-    path.write_text(json.dumps({"hosts": hosts, "nodes": nodes}) + "\n")
+    path.write_text(json.dumps({"hosts": hosts, "nodes": nodes, "model": model}) + "\n")
 
 
 def load_fleet(path: Path) -> Fleet | None:
@@ -127,3 +127,12 @@ def load_fleet(path: Path) -> Fleet | None:
     except FileNotFoundError:
         return None
     return make_fleet(size["hosts"], size["nodes"])
+
+
+def load_model(path: Path) -> str:
+    """The model that the running lab was brought up with."""
+    try:
+        model: str = json.loads(path.read_text())["model"]
+    except FileNotFoundError:
+        return "tiny"
+    return model

