@@ -54,7 +54,7 @@ options:
   lock_dir: {description: Folder of Proxmox's locks., type: path, default: /run/lock/lxc}
   backup_dir: {description: Folder of the backups., type: path, default: /var/lib/recover-and-bench/backups}
   ha_resources: {description: Proxmox's HA resources., type: path, default: /etc/pve/ha/resources.cfg}
-  proc_devices: {description: The kernel's list of majors., type: path, default: /proc/devices}
+  dev_dir: {description: Folder of the host's device nodes., type: path, default: /dev}
 attributes:
   check_mode: {support: full, description: The checks and refusals are the same; the container is left alone.}
   diff_mode: {support: full, description: The status before and after.}
@@ -112,7 +112,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "lock_dir": {"type": "path", "default": "/run/lock/lxc"},
     "backup_dir": {"type": "path", "default": "/var/lib/recover-and-bench/backups"},
     "ha_resources": {"type": "path", "default": "/etc/pve/ha/resources.cfg"},
-    "proc_devices": {"type": "path", "default": "/proc/devices"},
+    "dev_dir": {"type": "path", "default": "/dev"},
 }
 STEPS = {
     "started": "start_container",
@@ -136,7 +136,7 @@ class Work:
         self.container = Container(params["vmid"], runner(longest), limits, ha_managed=ha)
         self.consent = Consent(
             conf_dir=Path(params["conf_dir"]),
-            proc_devices=Path(params["proc_devices"]),
+            dev_dir=Path(params["dev_dir"]),
             campaign_units=params["campaign_units"],
             own_units=params["own_units"],
             force=params["force"],

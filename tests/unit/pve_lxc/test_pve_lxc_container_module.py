@@ -14,7 +14,7 @@ from pve_lxc_scratch import CONF, REPAIRED
 
 
 def container(run, scratch, state, *, check=False, **more):
-    places = {name: scratch.places[name] for name in ("conf_dir", "lock_dir", "backup_dir", "proc_devices")}
+    places = {name: scratch.places[name] for name in ("conf_dir", "lock_dir", "backup_dir", "dev_dir")}
     ha = str(scratch.root / "resources.cfg")
     limits = {"start_s": 2, "shutdown_s": 2}
     return run(
@@ -219,8 +219,8 @@ def holder(path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a device node needs root")
 def test_processes_on_the_gpus_are_named(run, running):
-    """/dev/full plays the GPU, under a number that is NVIDIA's here."""
-    running.put("devices", "Character devices:\n1 nvidia\n511 nvidia-uvm\n")
+    """The device of /dev/full plays the GPU."""
+    running.make_node("nvidia0", 1, 7)
     with holder(Path("/dev/full")) as process:
         done = container(run, running, "host_idle", allowed=True)
     assert f"sleep (pid {process.pid}, user root, the host" in done["msg"]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from .conf import decode, parse
 from .errors import PveLxcError, Refused
 from .holders import Holder, gpu_holders
-from .rules import nvidia_majors, parse_proc_devices, read_proc_devices
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +21,7 @@ class Consent:
     """What to look for, and whether the operator has said to go on all the same."""
 
     conf_dir: Path
-    proc_devices: Path
+    dev_dir: Path
     campaign_units: list[str]
     own_units: list[str]
     force: bool
@@ -40,10 +39,9 @@ class Consent:
             )
 
     def others_on_gpus(self) -> list[Holder]:
-        majors = nvidia_majors(parse_proc_devices(read_proc_devices(self.proc_devices)))
         return [
             holder
-            for holder in gpu_holders(majors)
+            for holder in gpu_holders(self.dev_dir)
             if not any(fnmatch(holder.unit, f"{unit}.service") for unit in self.own_units)
         ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pwd
 import re
 import stat
@@ -33,21 +32,28 @@ class Holder:
         return f"{self.command} (pid {self.pid}, user {self.user}, {where}{unit})"
 
 
-def gpu_holders(majors: Collection[int], proc: Path = Path("/proc")) -> list[Holder]:
+def gpu_holders(dev_dir: Path, proc: Path = Path("/proc")) -> list[Holder]:
+    devices = _gpu_devices(dev_dir)
     folders = sorted(proc.glob("[0-9]*"), key=lambda path: int(path.name))
-    found = (_holder(folder, majors) for folder in folders)
+    found = (_holder(folder, devices) for folder in folders)
     return [holder for holder in found if holder]
 
 
-def _holder(folder: Path, majors: Collection[int]) -> Holder | None:
+def _gpu_devices(dev_dir: Path) -> set[int]:
+    """Device numbers, not majors alone: a major may serve others too."""
+    found = [path.stat() for path in (*dev_dir.glob("nvidia*"), *dev_dir.glob("nvidia*/*"))]
+    return {status.st_rdev for status in found if stat.S_ISCHR(status.st_mode)}
+
+
+def _holder(folder: Path, devices: Collection[int]) -> Holder | None:
     """None as well for a process that ends meanwhile."""
     try:
-        return _describe(folder) if any(number in majors for number in _open_majors(folder)) else None
+        return _describe(folder) if any(device in devices for device in _open_devices(folder)) else None
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
 
 
-def _open_majors(folder: Path) -> Iterator[int]:
+def _open_devices(folder: Path) -> Iterator[int]:
     for link in (folder / "fd").iterdir():
         try:
             # The link leads to the open file itself, in whatever namespace it was opened.
@@ -55,7 +61,7 @@ def _open_majors(folder: Path) -> Iterator[int]:
         except OSError:
             continue
         if stat.S_ISCHR(status.st_mode):
-            yield os.major(status.st_rdev)
+            yield status.st_rdev
 
 
 def _describe(folder: Path) -> Holder:
