@@ -5,8 +5,8 @@ from __future__ import annotations
 LIVE = ("active", "activating", "reloading", "deactivating")
 
 # What a client of a local server needs: its folder, a socket to the control program, TCP to the server.
-# ProtectKernelTunables= and ProtectControlGroups= would mount a new /proc, and with it hide the boot id that LXC lays
-# over the machine's: the journal could not tell a restart of the container.
+# ProtectKernelTunables= and ProtectControlGroups= would mount a new /proc, and with it hide the boot id that
+# LXC lays over the machine's: the journal could not tell a restart of the container.
 HARDENING = (
     "ProtectSystem=strict",
     "ProtectHome=yes",
