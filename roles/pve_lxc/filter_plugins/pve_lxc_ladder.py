@@ -51,6 +51,18 @@ def steps_needed(
     return [step for step in LADDER if step in needed and step not in done]
 
 
+def is_probe_due(result: Mapping[str, Any], step: str) -> bool:
+    """Whether the diagnosis may be out of date after a step.
+
+    So it is also when the step found nothing to do: then something else, such as the repair of another
+    container of this host, was faster. A changed file alone heals nothing that runs; its hot-plug or restart
+    comes next.
+    """
+    if step == "fix_config":
+        return not (result.get("config_changed") or result.get("deferred"))
+    return bool(result.get("changed")) or step != "hot_plug"
+
+
 class FilterModule:
     def filters(self) -> dict[str, Any]:
-        return {"pve_lxc_steps_needed": steps_needed}
+        return {"pve_lxc_steps_needed": steps_needed, "pve_lxc_is_probe_due": is_probe_due}

@@ -106,6 +106,23 @@ def test_a_file_in_a_nodes_place_is_a_step_only_when_it_may_go():
     assert ladder.steps_needed(found, {}, replace_files=True) == ["make_nodes"]
 
 
+@pytest.mark.parametrize(
+    ("step", "result", "due"),
+    [
+        ("load_modules", {"changed": True}, True),
+        ("load_modules", {"changed": False}, True),
+        ("fix_config", {"changed": True, "config_changed": True}, False),
+        ("fix_config", {"changed": False, "config_changed": False, "deferred": {"dev0": "x"}}, False),
+        ("fix_config", {"changed": False, "config_changed": False}, True),
+        ("hot_plug", {"changed": True}, True),
+        ("hot_plug", {"changed": False}, False),
+        ("start_container", {"changed": False}, True),
+    ],
+)
+def test_the_probe_runs_again_where_the_diagnosis_may_be_out_of_date(step, result, due):
+    assert ladder.is_probe_due(result, step) is due
+
+
 def test_each_step_of_the_ladder_has_its_tasks():
     for step in ladder.LADDER:
         assert (ROLE / f"tasks/{step}.yml").is_file()

@@ -189,7 +189,7 @@ def put_right(
 def _make(node: HostNode, path: Path) -> None:
     """Made beside its place and renamed there: nobody meets it with another mode."""
     path.parent.mkdir(exist_ok=True)  # of nvidia-caps
-    temporary = path.with_name(f".{path.name}.recover-and-bench")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")  # two repairs may run at once
     temporary.unlink(missing_ok=True)
     os.mknod(temporary, stat.S_IFCHR | MODE, os.makedev(node.major or 0, node.minor))
     temporary.chmod(MODE)  # mknod's mode went through the umask
