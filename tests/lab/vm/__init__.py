@@ -1,4 +1,4 @@
 """The optional VM tier: the Proxmox host is a QEMU machine with its own kernel, so NVIDIA's majors are real.
 
-The containers' files, the keys, the disks and `pct` are the container lab's; only what plays the hardware differs.
+The containers' files, keys, disks and `pct` are the container lab's; only what plays the hardware differs.
 """

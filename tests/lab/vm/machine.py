@@ -10,13 +10,14 @@ import struct
 import subprocess
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.lab import machines, paths
 from tests.lab.errors import LabError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.lab.fleet import Host
     from tests.lab.vm.parts import Parts
 
@@ -31,7 +32,7 @@ TRIAL_S = 15.0
 
 
 def accelerator(kernel: Path) -> str:
-    """kvm where a kernel gets as far with it as its missing root filesystem, else tcg: /dev/kvm alone says little."""
+    """KVM where a kernel really runs with it, as far as its missing root filesystem: /dev/kvm alone says little."""
     if not os.access("/dev/kvm", os.W_OK):
         return "tcg,thread=multi"
     trial = [QEMU, "-accel", "kvm", "-cpu", "max", "-m", "512M", "-display", "none", "-monitor", "none"]
@@ -103,16 +104,19 @@ def running(host: Host) -> bool:
 
 def wait_until_up(host: Host, not_boot: str = "") -> None:
     """Until the host, in another boot than `not_boot`, and its nodes take commands."""
-    deadline = time.monotonic() + BOOT_LIMIT_S
-    while _boot_id(host.name) in ("", not_boot):
-        _require_time(host, deadline, host.name)
-        time.sleep(1)
+    wait_for(host, host.name, not_boot)
     # A start of what starts already waits for it.
     machines.ssh_checked(host.name, "systemctl start pve-guests.service", timeout_s=300)
     for node in host.nodes:
-        while not _boot_id(node.name):
-            _require_time(host, deadline, node.name)
-            time.sleep(1)
+        wait_for(host, node.name)
+
+
+def wait_for(host: Host, name: str, not_boot: str = "") -> None:
+    """Until the host or one of its nodes takes a command over ssh."""
+    deadline = time.monotonic() + BOOT_LIMIT_S
+    while _boot_id(name) in ("", not_boot):
+        _require_time(host, deadline, name)
+        time.sleep(1)
 
 
 def _boot_id(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What the VM is made of, built once into the cache: kernel, initial root, driver modules, and the common tree as a disk.
+"""What the VM is made of, built once into the cache: kernel, initial root, driver modules, a disk of the tree.
 
 The kernel's packages are only unpacked there: installed, they would change what this machine boots.
 """
@@ -104,7 +104,13 @@ def _unpack_packages(scratch: Path, target: Path) -> str:
         raise LabError(f"apt knows no {IMAGE}: the VM tier needs Debian on amd64, and `apt-get update`")
     version = found[1]
     release = version.split("-")[0].rpartition(".")[0]
-    names = [f"linux-image-{version}", f"linux-headers-{version}", f"linux-kbuild-{release}", "kmod", "libkmod2"]
+    names = [
+        f"linux-image-{version}",
+        f"linux-headers-{version}",
+        f"linux-kbuild-{release}",
+        "kmod",
+        "libkmod2",
+    ]
     names.append(f"linux-headers-{version.removesuffix('-cloud-amd64')}-common")
     _run(["apt-get", "download", "-qq", *names], folder=scratch)
     for package in scratch.glob("*.deb"):
@@ -156,7 +162,14 @@ def _build_host_files(unpacked: Path, version: str, scratch: Path, target: Path)
     library = unpacked / "usr/lib/x86_64-linux-gnu"
     # kmod is what it is called: here depmod, which tells modprobe what there is.
     _run(
-        ["env", f"LD_LIBRARY_PATH={library}", str(target / "usr/sbin/depmod"), "-b", str(target / "usr"), version]
+        [
+            "env",
+            f"LD_LIBRARY_PATH={library}",
+            str(target / "usr/sbin/depmod"),
+            "-b",
+            str(target / "usr"),
+            version,
+        ]
     )
 
 
@@ -178,7 +191,9 @@ def _tree_mib(tree: Path) -> int:
 
 def make_disk(content: Path, image: Path, size_mib: int) -> None:
     """An ext4 disk image with what is in this folder."""
-    _run(["mke2fs", "-q", "-t", "ext4", "-E", "root_owner=0:0", "-d", str(content), str(image), f"{size_mib}M"])
+    _run(
+        ["mke2fs", "-q", "-t", "ext4", "-E", "root_owner=0:0", "-d", str(content), str(image), f"{size_mib}M"]
+    )
 
 
 def _run(command: list[str], folder: Path | None = None) -> str:

@@ -1,7 +1,7 @@
-"""The NVIDIA kernel side where it is modules of the VM's own kernel: `python3 -m vmhost boot|nvidia-modprobe …`.
+"""The NVIDIA kernel side as modules of the VM's own kernel: `python3 -m vmhost boot|nvidia-modprobe …`.
 
-/proc/devices and /sys/module are the kernel's. What is no device number (GPUs on PCI, /proc/driver/nvidia) is shown
-as in the container lab.
+/proc/devices and /sys/module are the kernel's. What is no device number (GPUs on PCI, /proc/driver/nvidia)
+is shown as in the container lab.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from kernel import nodes, shown, state  # type: ignore[import-not-found]  # test
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-OPTIONS = Path("/etc/modprobe.d/lab-nvidia.conf")
+OPTIONS = Path("/run/modprobe.d/lab-nvidia.conf")
 
 
 def boot() -> None:
-    from kernel import boot as lab_boot  # type: ignore[import-not-found]  # noqa: PLC0415 (needs nvidia_smi)
+    from kernel import boot as lab_boot  # noqa: PLC0415 (needs nvidia_smi)
 
     settings = state.load_settings()
     state.RUN.mkdir(mode=0o755, exist_ok=True)
     (state.RUN / "driver").mkdir(exist_ok=True)
+    OPTIONS.parent.mkdir(exist_ok=True)
     OPTIONS.write_text(f"options nvidia-uvm lab_major={settings['uvm']['major']}\n")
     names = lab_boot.modules_at_boot(settings)
     for name in sorted(names):
