@@ -156,7 +156,7 @@ def test_with_the_boot_unit_a_moved_major_needs_no_repair(repaired):
 
     assert on(NODE, CU_INIT).strip() == "0"
     journal = on(HOST, "journalctl -b -o cat -u recover-and-bench-devices")
-    assert "container 200: allow major" in journal
+    assert "which was nvidia-uvm's by our records" in journal
     run = repaired.run(RECOVER, "-e", "pve_lxc_boot_unit_enabled=true")
     assert (run.status, steps(run), run.recovery["changed"]) == (0, [], {})
 

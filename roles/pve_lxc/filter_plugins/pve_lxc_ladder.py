@@ -18,6 +18,10 @@ LADDER = (
 )
 # Causes that end when a running container is allowed what its file says.
 _PLUGGABLE = frozenset(("config_not_applied",))
+# What these bring may have majors that the file doesn't allow, which shows only inside a container that was
+# started since. So the file comes before the start, and one start is enough.
+_HOST_STEPS = frozenset(("load_modules", "make_nodes"))
+_STARTS = frozenset(("start_container", "restart_container"))
 # A person's matter, until the operator says that the file may go.
 _FILE_IN_THE_WAY = frozenset(("host_node_not_a_device",))
 
@@ -48,6 +52,8 @@ def steps_needed(
     not_applied = any(cause["name"] in _PLUGGABLE for cause in causes)
     if hot_plug_enabled and running and (file_changed or not_applied):
         needed.add("hot_plug")
+    if needed & _STARTS and done.keys() & _HOST_STEPS:
+        needed.add("fix_config")
     return [step for step in LADDER if step in needed and step not in done]
 
 

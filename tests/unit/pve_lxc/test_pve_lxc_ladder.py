@@ -67,6 +67,12 @@ FIXED = {"fix_config": {"config_changed": True}}
             id="right-file-older-container",
         ),
         pytest.param(
+            diagnosis(cause("node_not_a_device", "restart_container")),
+            {"load_modules": {"changed": True}},
+            ["fix_config", "restart_container"],
+            id="the-file-before-the-only-restart",
+        ),
+        pytest.param(
             diagnosis(cause("library_mismatch", None, "needs_person"), verdict="needs_person"),
             {**FIXED, "hot_plug": {"changed": True}},
             [],
