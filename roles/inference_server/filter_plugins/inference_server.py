@@ -102,6 +102,57 @@ def _place(model: str, engine: str) -> str:
     return f"{model} for {engine}"
 
 
+def lasting_problems(settings: dict[str, Any], probe: dict[str, Any]) -> list[str]:
+    """What neither repairing, nor staging, nor installing what this role installs can mend."""
+    settings, probe = plain(settings), plain(probe)
+    found = []
+    for engine in needs(settings)["engines"]:
+        answer = probe["engines"][engine["name"]]
+        absent = answer["fault"] in ("missing", "package") and engine["requirements"] is None
+        if absent or answer["fault"] == "hidden":
+            found.append(answer["problem"])
+    unseen = {name: each for name, each in probe["models"].items() if each.get("fault") == "hidden"}
+    seen = {name: {**each, "problem": None} for name, each in probe["models"].items() if name not in unseen}
+    return found + model_problems(settings, {"models": seen | unseen})
+
+
+def flag_problems(settings: dict[str, Any], probe: dict[str, Any], helps: dict[str, str]) -> list[str]:
+    """What the builds would refuse, as far as it can be known before anything is installed or staged.
+
+    `helps`: the --help of each launcher that comes with the role. An engine without one is asked on the node,
+    unless the role itself installs it: another build may be there by then.
+    """
+    settings, probe = plain(settings), plain(probe)
+    needed = needs(settings)
+    engines = {}
+    for engine in needed["engines"]:
+        answer = probe["engines"][engine["name"]]
+        if engine["launcher"] is not None:
+            options = flags.parse_help(helps[engine["launcher"]]).values()
+            answer = {
+                "build": f"{engine['launcher']} of this role",
+                "options": [option.to_json() for option in options],
+                "problem": None,
+            }
+        elif engine["requirements"] is not None:
+            answer = {**answer, "problem": "is installed later"}
+        engines[engine["name"]] = answer
+    models = {each["name"]: {**each, "file": None, "problem": None} for each in needed["models"]}
+    served = (
+        _serve(settings, {"engines": engines, "models": models}, name) for name in settings["configurations"]
+    )
+    return _refusals([each for each in served if each is not None])
+
+
+def answers(engines: dict[str, Any]) -> dict[str, Any]:
+    """The answers of a probe that need not be asked for again in this run: those the node didn't keep."""
+    return {
+        name: {"key": found["key"], "options": found["options"]}
+        for name, found in engines.items()
+        if found["options"] and not found["cached"]
+    }
+
+
 def model_problems(settings: dict[str, Any], probe: dict[str, Any]) -> list[str]:
     """Which configurations lack which model, and why; one sentence a model."""
     settings, probe = plain(settings), plain(probe)
@@ -113,6 +164,17 @@ def model_problems(settings: dict[str, Any], probe: dict[str, Any]) -> list[str]
             if place and place["problem"]:
                 found.append((name, f"the {word} {model} {place['problem']}"))
     return _gather(found)
+
+
+def _refusals(served: list[Any]) -> list[str]:
+    """What is wrong with the flags of configurations, with the build that says so."""
+    return _gather(
+        [
+            (each.name, f"{problem} ({each.description['engine_build']})")
+            for each in served
+            for problem in each.problems
+        ]
+    )
 
 
 def _gather(found: list[tuple[str, str]]) -> list[str]:
@@ -201,13 +263,7 @@ def wanted(settings: dict[str, Any], probe: dict[str, Any]) -> dict[str, Any]:
             },
         ]
     return {
-        "problems": _gather(
-            [
-                (each.name, f"{problem} ({each.description['engine_build']})")
-                for each in served
-                for problem in each.problems
-            ]
-        ),
+        "problems": _refusals(served),
         "files": files,
         "names": [each.name for each in served],
         "keep": [name for name, each in ready.items() if each is None],
@@ -227,6 +283,9 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         return {
             "inference_server_needs": needs,
+            "inference_server_lasting_problems": lasting_problems,
+            "inference_server_flag_problems": flag_problems,
+            "inference_server_answers": answers,
             "inference_server_model_problems": model_problems,
             "inference_server_wanted": wanted,
         }

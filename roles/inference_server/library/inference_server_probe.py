@@ -8,6 +8,7 @@ module: inference_server_probe
 short_description: Look at the engines, models and accounts of a node
 description:
   - Asks each engine for its build, and for its flags where the build isn't the one of the last call.
+  - An engine that is there and gives no answer is no failure here, since its GPUs may still be dead.
   - Programs are run, and models read, as the user that the units will run as.
 options:
   engines:
@@ -33,6 +34,14 @@ options:
     description: Folder that keeps the flags of a build.
     type: path
     required: true
+  keep:
+    description: Whether the flags of a new build are put there.
+    type: bool
+    default: true
+  known:
+    description: Answers of an earlier call, by engine; each with C(key) and C(options).
+    type: dict
+    default: {}
   hidden:
     description: Folders that the units can't see.
     type: list
@@ -62,11 +71,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 engines:
-  description: Build, options and problem of each engine, by name.
+  description: Build, options, key of the build, problem and its fault of each engine, by name.
   type: dict
   returned: always
 models:
-  description: Path, file and problem of each model, by name.
+  description: Path, file and problem of each model, by name; C(fault) is hidden where its unit can't see it.
   type: dict
   returned: always
 user_exists:
@@ -79,6 +88,10 @@ launchers:
   description: sha256 of each engine's launcher on the node, by engine; none where it has none or isn't there.
   type: dict
   returned: always
+progress:
+  description: Engines that are there and gave no answer.
+  type: str
+  returned: when there are such engines
 waited_s:
   description: Seconds that engines took to answer.
   type: dict
@@ -129,6 +142,8 @@ def main() -> None:
             "user": {"type": "str", "required": True},
             "group": {"type": "str", "required": True},
             "cache_dir": {"type": "path", "required": True},
+            "keep": {"type": "bool", "default": True},
+            "known": {"type": "dict", "default": {}},
             "hidden": {"type": "list", "elements": "path", "default": []},
         },
         supports_check_mode=True,
@@ -140,24 +155,33 @@ def main() -> None:
     for engine in given["engines"]:
         name = engine["name"]
         cache = Path(given["cache_dir"]) / f"{name}.json"
-        engines[name] = describe_engine(engine, account, cache, keep=not module.check_mode)
+        engines[name] = describe_engine(
+            engine,
+            account,
+            cache,
+            known=given["known"].get(name),
+            keep=given["keep"] and not module.check_mode,
+        )
         folder = hidden_by(engine["command"][0], given["hidden"])
-        if folder and engines[name]["problem"] is None:
-            engines[name]["problem"] = (
+        if folder:
+            unseen = (
                 f"engine {name} is below {folder}, which its hardened unit cannot see:"
                 " install it elsewhere (/opt), or set inference_server_hardening_enabled to false"
             )
+            engines[name].update(problem=unseen, fault="hidden")
     waited_s = round(time.monotonic() - started, 3)
     models = {}
     for model in given["models"]:
         folder = hidden_by(model["path"], given["hidden"])
         unseen = f"is below {folder}, which its hardened unit cannot see: stage it elsewhere (/dev/shm)"
         models[model["name"]] = (
-            {"path": model["path"], "file": None, "problem": unseen}
+            {"path": model["path"], "file": None, "problem": unseen, "fault": "hidden"}
             if folder
             else describe_model(model, account)
         )
+    silent = [found["problem"] for found in engines.values() if found["fault"] == "silent"]
     module.exit_json(
+        **({"progress": f"{'; '.join(silent)}; its flags are not checked yet"} if silent else {}),
         changed=False,
         engines=engines,
         models=models,

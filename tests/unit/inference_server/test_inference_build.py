@@ -81,6 +81,7 @@ def test_an_engine_that_is_not_there_says_what_is_missing(engine, tmp_path):
     cache = tmp_path / "x.json"
 
     without_python = engine | {"command": ["/opt/x/bin/python", "-m", "x"]}
+    assert describe_engine(without_python, US, cache)["fault"] == "missing"
     assert describe_engine(without_python, US, cache)["problem"] == (
         "engine llamacpp is not installed: there is no /opt/x/bin/python;"
         " install it, or say where it is (venv)"
@@ -88,6 +89,7 @@ def test_an_engine_that_is_not_there_says_what_is_missing(engine, tmp_path):
     assert describe_engine(engine | {"launcher_path": "/opt/x.py"}, US, cache)["problem"] == (
         "engine llamacpp is not installed: there is no /opt/x.py; install it, or say where it is (venv)"
     )
+    assert describe_engine(engine | {"launcher_path": "/opt/x.py"}, US, cache)["fault"] == "launcher"
 
 
 def test_a_python_without_the_package_is_named(engine, tmp_path):
@@ -95,6 +97,7 @@ def test_a_python_without_the_package_is_named(engine, tmp_path):
         engine | {"version_argv": [], "launcher_path": None, "package": "sglang"}, US, tmp_path / "x.json"
     )
 
+    assert found["fault"] == "package"
     assert found["problem"] == (
         "engine llamacpp: its version could not be read as the user us:"
         f" the package sglang is not installed for {sys.executable}"
@@ -115,7 +118,7 @@ def test_an_engine_whose_help_fails_is_named_with_its_last_words(engine, tmp_pat
         tmp_path / "x.json",
     )
 
-    assert found["build"] == "1.0"
+    assert (found["build"], found["fault"]) == ("1.0", "silent")
     assert (
         found["problem"] == "engine llamacpp: --help could not be read as the user us: ImportError: libcuda"
     )

@@ -106,38 +106,51 @@ def sha256_of(path: str | None) -> str | None:
 
 
 def describe_engine(
-    engine: Mapping[str, Any], account: Account, cache: Path, *, keep: bool = True
+    engine: Mapping[str, Any],
+    account: Account,
+    cache: Path,
+    *,
+    known: Mapping[str, Any] | None = None,
+    keep: bool = True,
 ) -> dict[str, Any]:
     """Build, options and problem of one engine.
 
-    The options come from the cache where the build is the same; `keep`: a new build's are put there.
+    The options come from the cache, or from `known` (an answer that a caller has kept), where key and so the
+    build are the same; `keep`: a new build's are put into the cache. A problem comes with its `fault`:
+    missing, launcher or package is not there; silent is a program that is there and gives no answer.
     """
-    nothing: dict[str, Any] = {"build": None, "options": [], "problem": None, "cached": False}
+    nothing: dict[str, Any] = {"build": None, "options": [], "problem": None, "fault": None, "cached": False}
     command = [str(word) for word in engine["command"]]
     name = engine["name"]
     launcher = engine.get("launcher_path")
-    for path in (command[0], launcher):
+    for path, fault in ((command[0], "missing"), (launcher, "launcher")):
         if path and not Path(path).exists():
             missing = (
                 f"engine {name} is not installed: there is no {path}; install it, or say where it is (venv)"
             )
-            return {**nothing, "problem": missing}
+            return {**nothing, "problem": missing, "fault": fault}
     version_argv = engine.get("version_argv") or [command[0], "-I", "-c", PACKAGE_SCRIPT, engine["package"]]
     version = run_as(account, version_argv, VERSION_S)
     if version.status != 0 or not version.out.strip():
-        return {**nothing, "problem": _failed(name, "its version", account, version)}
+        # A package's version is read from its files; a program of its own may well need the GPUs to answer.
+        fault = "silent" if engine.get("version_argv") else "package"
+        return {**nothing, "problem": _failed(name, "its version", account, version), "fault": fault}
     build = version.out.strip().splitlines()[-1]
     key = hashlib.sha256(json.dumps([command, build, sha256_of(launcher)]).encode()).hexdigest()
     cached = read_cache(cache, key)
     if cached is not None:
-        return {**nothing, "build": build, "options": cached, "cached": True}
-    helped = run_as(account, [*command, "--help"], HELP_S)
-    options = [option.to_json() for option in parse_help(helped.out).values()]
-    if helped.status != 0 or not options:
-        return {**nothing, "build": build, "problem": _failed(name, "--help", account, helped)}
+        return {**nothing, "key": key, "build": build, "options": cached, "cached": True}
+    if known is not None and known["key"] == key:
+        options = list(known["options"])
+    else:
+        helped = run_as(account, [*command, "--help"], HELP_S)
+        options = [option.to_json() for option in parse_help(helped.out).values()]
+        if helped.status != 0 or not options:
+            problem = _failed(name, "--help", account, helped)
+            return {**nothing, "build": build, "problem": problem, "fault": "silent"}
     if keep:
         write_cache(cache, {"key": key, "build": build, "options": options})
-    return {**nothing, "build": build, "options": options}
+    return {**nothing, "key": key, "build": build, "options": options}
 
 
 def _failed(name: str, what: str, account: Account, ran: Ran) -> str:
