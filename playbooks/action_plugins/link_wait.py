@@ -15,7 +15,9 @@ DOCUMENTATION = """
         type: float
         required: true
       optional:
-        description: Whether a machine that stays silent is a finding (C(up) false) and not a failure.
+        description: >-
+          Whether a machine that stays silent is a finding (C(up) false, and a line that says why) and not a
+          failure. One that refuses is a failure in any case.
         type: bool
         default: false
 """
@@ -88,9 +90,11 @@ class ActionModule(ActionBase):
         result.update(changed=False, up=state == "up", state=state, advice=advice)
         if said:
             result["waited_s"] = {"boot": round(waited_s, 2)}
-        if state != "up" and not args["optional"]:
+        if state in FINAL or (state != "up" and not args["optional"]):
             limit = "" if state in FINAL else f" within {args['limit_s']:g} s (wait_limit_s)"
             result.update(failed=True, msg=f"{name} ({self._address()}) is not usable{limit}: {advice}.")
+        elif state != "up":
+            result["summary"] = f"left out here: {advice}"
         return result
 
     def _address(self) -> str:

@@ -56,8 +56,11 @@ if TYPE_CHECKING:
 
 # Without a terminal a progress line is repeated at most this often, so that a log stays readable.
 QUIET_PROGRESS_S = 10.0
-# The stage that only looks at what the operator wrote: its failure message is the whole story.
-REFUSING_STAGE = "Validate"
+# Stages that only look: where a run ends in one of them, its failure message is the whole story.
+REFUSALS = {
+    "Validate": "Refused: no machine was touched.",
+    "Check": "Refused: nothing was changed on any machine.",
+}
 # A container's file is shown whole; a program that is pushed for the first time is not.
 MOST_DIFF_LINES = 40
 COLORS = {"failed": C.COLOR_ERROR, "changed": C.COLOR_CHANGED}
@@ -161,8 +164,8 @@ class CallbackModule(CallbackBase):
         bad = sorted({*stats.failures, *stats.dark})
         outcome = "failed" if bad else "checked" if context.CLIARGS.get("check") else "ok"
         rows = self._timeline.rows(time.monotonic())
-        if bad and self._stage == REFUSING_STAGE:
-            self._say("\nRefused: no machine was touched.", C.COLOR_HIGHLIGHT)
+        if bad and self._stage in REFUSALS:
+            self._say(f"\n{REFUSALS[self._stage]}", C.COLOR_HIGHLIGHT)
             return
         lines = closing_lines(self._record, rows, check=outcome == "checked")
         self._say("\nSummary", C.COLOR_HIGHLIGHT)

@@ -15,6 +15,8 @@ MOST_LINES = 25
 WIDTH = 118
 # The name under which the controller's own lines are kept.
 HERE = "here"
+# Stages that say what later ones will do: at the end, these have said what they did.
+SUPERSEDED = ("Check",)
 # What a stage's line is called in the closing words, where the stage's own name would puzzle.
 LABELS = {
     "Diagnose": "found",
@@ -65,7 +67,8 @@ def closing_lines(record: Record, rows: Sequence[dict[str, Any]], *, check: bool
     table = time_table(rows) if rows else []
     said = [f"{p['node']}: FAILED in {p['stage']}: {_first_line(p['message'])}" for p in record.problems]
     node = ""
-    for stage, shown, text in sorted(record.lines, key=lambda entry: entry[1] == HERE):
+    lines = [entry for entry in record.lines if entry[0] not in SUPERSEDED]
+    for stage, shown, text in sorted(lines, key=lambda entry: entry[1] == HERE):
         label = LABELS.get(stage, stage.lower())
         said.append(f"{shown if shown != node else '':<10} {label:<9} {text}")
         node = shown

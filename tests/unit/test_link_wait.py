@@ -17,12 +17,13 @@ PLAY = """
       link_wait:
         limit_s: 0.5
 """
+OPTIONAL = PLAY.replace("0.5", "0\n        optional: true")
 
 
-def told(tmp_path, variables):
+def told(tmp_path, variables, text=PLAY):
     """Run the wait against one machine; return the exit status and everything printed."""
     play = tmp_path / "play.yml"
-    play.write_text(PLAY)
+    play.write_text(text)
     pairs = " ".join(f"{key}={value}" for key, value in variables.items())
     (tmp_path / "hosts.ini").write_text(f"kpro6 {pairs}\n")
     run = subprocess.run(
@@ -118,3 +119,23 @@ def test_sudo_that_wants_a_password_is_told_apart(tmp_path):
 
     assert status == 2
     assert "the login works but sudo refuses: allow it, or give the password with --ask-become-pass" in said
+
+
+def test_an_optional_machine_that_is_silent_is_a_line_and_no_failure(tmp_path, listener):
+    port = listener.getsockname()[1]
+    listener.close()
+    status, said = told(tmp_path, {"ansible_host": "127.0.0.1", "ansible_port": port}, OPTIONAL)
+
+    assert status == 0, said
+    assert f"kpro6 left out here: the machine is up but nothing listens on port {port}" in said
+
+
+def test_an_optional_machine_that_refuses_is_a_failure(tmp_path):
+    sudo = tmp_path / "sudo"
+    sudo.write_text("#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n")
+    sudo.chmod(0o755)
+    variables = {"ansible_connection": "local", "ansible_become": "true", "ansible_become_exe": sudo}
+    status, said = told(tmp_path, variables, OPTIONAL)
+
+    assert status == 2
+    assert "is not usable: the login works but sudo refuses" in said

@@ -47,3 +47,9 @@ def test_many_nodes_still_fit_and_what_is_left_out_is_counted():
     assert len(said) == MOST_LINES
     assert "… and 41 lines more, in recovery.json" in said
     assert "changed   nothing" in said
+
+
+def test_what_was_only_foreseen_is_not_said_again():
+    run = record(("Check", "ct200", "would copy 52 GB"), ("Stage", "ct200", "52 GB copied"))
+
+    assert closing_lines(run, [])[:-1] == ["ct200      staged    52 GB copied"]
