@@ -60,6 +60,7 @@ class Live:
         self._counted: dict[str, int] = {}
         self._started_s = time.monotonic()
         self._measured = 0
+        self._measured_s = 0.0  # from the start to the end of the last cell
         self._lock = threading.Lock()  # ticks write from a thread of their own
 
     def phase(self, task: Task, phase: str, progress: Progress | None = None) -> None:
@@ -73,6 +74,7 @@ class Live:
 
     def cell_done(self) -> None:
         self._measured += 1
+        self._measured_s = time.monotonic() - self._started_s
         self.changed()
 
     def end(self, state: str, message: str | None = None) -> str:
@@ -147,9 +149,12 @@ class Live:
         )
 
     def _remaining_s(self) -> float | None:
-        """By this run's own pace, loads of servers included; unknown until a cell is done."""
+        """By the pace of this run's finished cells, loads of servers included; unknown until there is one.
+
+        It falls while a cell runs, and is put right at the cell's end.
+        """
         if not self._measured:
             return None
         to_run = sum(1 for task in self.tasks if task.decision.action == "run")
-        pace_s = (time.monotonic() - self._started_s) / self._measured
-        return round(pace_s * max(to_run - self._measured, 0), 1)
+        left_s = self._measured_s / self._measured * max(to_run - self._measured, 0)
+        return round(max(left_s - (time.monotonic() - self._started_s - self._measured_s), 0.0), 1)
