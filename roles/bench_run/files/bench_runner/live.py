@@ -149,12 +149,17 @@ class Live:
         )
 
     def _remaining_s(self) -> float | None:
-        """By the pace of this run's finished cells, loads of servers included; unknown until there is one.
-
-        It falls while a cell runs, and is put right at the cell's end.
-        """
-        if not self._measured:
-            return None
         to_run = sum(1 for task in self.tasks if task.decision.action == "run")
-        left_s = self._measured_s / self._measured * max(to_run - self._measured, 0)
-        return round(max(left_s - (time.monotonic() - self._started_s - self._measured_s), 0.0), 1)
+        elapsed_s = time.monotonic() - self._started_s
+        return remaining_s(self._measured, to_run, measured_s=self._measured_s, elapsed_s=elapsed_s)
+
+
+def remaining_s(measured: int, to_run: int, *, measured_s: float, elapsed_s: float) -> float | None:
+    """Seconds left by the pace of this run's finished cells, loads of servers included.
+
+    Unknown until there is one. It falls while a cell runs, and is put right at the cell's end.
+    """
+    if not measured:
+        return None
+    left_s = measured_s / measured * max(to_run - measured, 0)
+    return round(max(left_s - (elapsed_s - measured_s), 0.0), 1)
