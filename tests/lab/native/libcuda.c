@@ -19,7 +19,9 @@ typedef struct { char bytes[16]; } CUuuid;
 static struct lab_gpu gpus[LAB_MAX_GPUS];
 static unsigned long long used[LAB_MAX_GPUS];
 static int nodes[LAB_MAX_GPUS];
-static int count = -1, current = -1;
+static int count = -1;
+/* CUDA's current context belongs to the thread that set it. */
+static __thread int current = -1;
 
 static int override(void)
 {
