@@ -12,6 +12,9 @@ import time
 import pytest
 from story import CU_INIT, HOST, NODE, PROJECT, Operator, on
 
+from tests.lab import fleet
+from tests.lab.vm import machine
+
 pytestmark = [pytest.mark.vm, pytest.mark.long, pytest.mark.timeout(1800)]
 
 MIB = 1 << 20

@@ -32,7 +32,7 @@ TRIAL_S = 15.0
 
 
 def accelerator(kernel: Path) -> str:
-    """KVM where a kernel really runs with it, as far as its missing root filesystem: /dev/kvm alone says little."""
+    """KVM where a kernel really gets with it to its missing root filesystem: /dev/kvm alone says little."""
     if not os.access("/dev/kvm", os.W_OK):
         return "tcg,thread=multi"
     trial = [QEMU, "-accel", "kvm", "-cpu", "max", "-m", "512M", "-display", "none", "-monitor", "none"]

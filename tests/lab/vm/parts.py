@@ -1,4 +1,4 @@
-"""What the VM is made of, built once into the cache: kernel, initial root, driver modules, a disk of the tree.
+"""What the VM is made of, built once into the cache: kernel, initial root, driver modules, tree as disk.
 
 The kernel's packages are only unpacked there: installed, they would change what this machine boots.
 """
