@@ -15,8 +15,8 @@
 static void fail(const char *what, const char *name)
 {
     fprintf(stderr, "lab init: %s %s: %s\n", what, name, strerror(errno));
-    sleep(2);
-    exit(1); /* the kernel panics, and QEMU ends (panic=-1, -no-reboot is not set: it would loop) */
+    sleep(2); /* the console is slow, and the kernel panics without its first process */
+    exit(1);
 }
 
 static void attach(const char *source, const char *target, const char *kind, unsigned long flags, const char *data)
