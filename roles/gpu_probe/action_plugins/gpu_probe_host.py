@@ -1,5 +1,4 @@
 """gpu_probe_host: the module, after the question whether its host is there. Waits for it within a limit."""
-# ruff: noqa: INP001 - Ansible loads plugins by path, not as a package
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ _FOLDER = str(Path(__file__).resolve().parents[1] / "module_utils")
 if _FOLDER not in ansible.module_utils.__path__:
     ansible.module_utils.__path__.append(_FOLDER)
 
-from ansible.module_utils.gpu_probe.calls import call_over_link  # noqa: E402
-from ansible.module_utils.gpu_probe.link import container_state, is_young  # noqa: E402
+from ansible.module_utils.gpu_probe.calls import call_over_link
+from ansible.module_utils.gpu_probe.link import container_state, is_young
 
 
 class ActionModule(ActionBase):

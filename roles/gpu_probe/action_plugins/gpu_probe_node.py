@@ -1,5 +1,4 @@
 """gpu_probe_node: the module, but a node out of reach is an answer. Waits for its sshd within a limit."""
-# ruff: noqa: INP001 - Ansible loads plugins by path, not as a package
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ _FOLDER = str(Path(__file__).resolve().parents[1] / "module_utils")
 if _FOLDER not in ansible.module_utils.__path__:
     ansible.module_utils.__path__.append(_FOLDER)
 
-from ansible.module_utils.gpu_probe.calls import call_over_link  # noqa: E402
+from ansible.module_utils.gpu_probe.calls import call_over_link
 
 
 class ActionModule(ActionBase):

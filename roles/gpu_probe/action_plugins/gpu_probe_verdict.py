@@ -1,5 +1,4 @@
 """gpu_probe_verdict: on the controller, from evidence to diagnosis, operator's line, and recovery.json."""
-# ruff: noqa: INP001 - Ansible loads plugins by path, not as a package
 
 from __future__ import annotations
 
@@ -19,11 +18,11 @@ for _folder in (str(_ROLES / role / "module_utils") for role in ("gpu_probe", "p
     if _folder not in ansible.module_utils.__path__:
         ansible.module_utils.__path__.append(_folder)
 
-from ansible.module_utils.gpu_probe.changes import what_changed  # noqa: E402
-from ansible.module_utils.gpu_probe.diagnose import diagnose  # noqa: E402
-from ansible.module_utils.gpu_probe.evidence import mapping  # noqa: E402
-from ansible.module_utils.gpu_probe.link import describe  # noqa: E402
-from ansible.module_utils.gpu_probe.report import recovery_entry, summary  # noqa: E402
+from ansible.module_utils.gpu_probe.changes import what_changed
+from ansible.module_utils.gpu_probe.diagnose import diagnose
+from ansible.module_utils.gpu_probe.evidence import mapping
+from ansible.module_utils.gpu_probe.link import describe
+from ansible.module_utils.gpu_probe.report import recovery_entry, summary
 
 ARGUMENTS = {
     "host": {"type": "str", "required": True},

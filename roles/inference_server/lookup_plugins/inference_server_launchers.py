@@ -1,4 +1,4 @@
-"""What the launchers that come with the role say to --help, read on the controller."""  # noqa: INP001 - a folder of plugins is no package
+"""What the launchers that come with the role say to --help, read on the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manifests that the controller keeps, by the name of their model."""  # noqa: INP001 - a folder of plugins is no package
+"""The manifests that the controller keeps, by the name of their model."""
 
 from __future__ import annotations
 

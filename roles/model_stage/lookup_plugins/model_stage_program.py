@@ -1,4 +1,4 @@
-"""The stager as an archive in the module's arguments: pushing it then costs no round trip of its own."""  # noqa: INP001 - a folder of plugins is no package
+"""The stager as an archive in the module's arguments: pushing it then costs no round trip of its own."""
 
 from __future__ import annotations
 

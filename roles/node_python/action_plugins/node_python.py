@@ -1,4 +1,4 @@
-"""Compare a node's venv in one call; only when it differs, fetch wheels here, push them and install."""  # noqa: INP001 - a folder of plugins is no package
+"""Compare a node's venv in one call; only when it differs, fetch wheels here, push them and install."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Close the repair: say in one line what was done, or fail with the causes that remain."""
-# ruff: noqa: INP001 - Ansible loads plugins by path, not as a package
 
 from __future__ import annotations
 

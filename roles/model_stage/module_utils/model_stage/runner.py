@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ansible.module_utils.model_stage import command, state
+from . import command, state
 
 Run = Callable[[list[str]], tuple[int, str, str]]
 

@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ansible.module_utils.model_stage import command, runner, state
+from . import command, runner, state
 
 if TYPE_CHECKING:
     from collections.abc import Callable

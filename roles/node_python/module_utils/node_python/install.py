@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ansible.module_utils.node_python import marker
+from . import marker
 
 Run = Callable[[list[str]], tuple[int, str, str]]
 
