@@ -97,11 +97,13 @@ evidence:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpu_probe.host_probe import probe_host
+from ansible.module_utils.gpu_probe.node_probe import ARGUMENTS as NODE_ARGUMENTS
 
 ARGUMENTS = {
     "vmids": {"type": "list", "elements": "int", "default": []},
     "through_host": {"type": "bool", "default": False},
-    "node": {"type": "dict", "default": {}},
+    # With `wait_s` of its action plugin, which has no use here: the host is there already.
+    "node": {"type": "dict", "default": {}, "options": {**NODE_ARGUMENTS, "wait_s": {"type": "float"}}},
     "conf_dir": {"type": "path", "default": "/etc/pve/lxc"},
     "proc_devices": {"type": "path", "default": "/proc/devices"},
     "dev": {"type": "path", "default": "/dev"},

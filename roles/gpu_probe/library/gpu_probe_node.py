@@ -66,25 +66,11 @@ evidence:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gpu_probe.node_probe import DEFAULTS, probe_node
-
-TYPES = {
-    "gpus": "int",
-    "limit_s": "float",
-    "allocate": "bool",
-    "dev": "path",
-    "shm": "path",
-    "cuda_library": "str",
-    "nvml_library": "str",
-    "driver_version_file": "path",
-}
+from ansible.module_utils.gpu_probe.node_probe import ARGUMENTS, probe_node
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={name: {"type": kind, "default": DEFAULTS[name]} for name, kind in TYPES.items()},
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     module.exit_json(changed=False, evidence=probe_node(module.params))
 
 

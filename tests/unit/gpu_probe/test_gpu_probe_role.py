@@ -157,6 +157,16 @@ def test_a_node_without_sshd_is_looked_into_through_its_host(fleet, closed_port)
     assert "node_sshd_down" in names(diagnosis)
 
 
+def test_words_from_a_command_line_reach_the_node_through_its_host_as_what_they_mean(fleet, closed_port):
+    fleet.node = f"ansible_host=127.0.0.1 ansible_port={closed_port}"
+    words = {"gpu_probe_limit_s": "5", "gpu_probe_allocate": "false", "gpu_probe_expected_gpus": "3"}
+    status, said, diagnosis = fleet.run(gpu_probe_vmid="200", gpu_probe_wait_s="0", **words)
+
+    assert status == 0, said
+    assert diagnosis["link"]["via"] == "pct exec"
+    assert "/dev/nvidia2" in {node["path"] for node in diagnosis["node_evidence"]["device_nodes"]}
+
+
 def test_an_unknown_host_is_refused(fleet):
     status, said, diagnosis = fleet.run(gpu_probe_host="kpro66")
 

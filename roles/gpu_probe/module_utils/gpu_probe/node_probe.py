@@ -23,16 +23,18 @@ from .node_facts import (
 from .nvml import look_at_nvml
 from .reading import Reader, identity_facts, memory_facts, module_version
 
-DEFAULTS: dict[str, Any] = {
-    "gpus": 1,
-    "limit_s": 20.0,
-    "allocate": True,
-    "dev": "/dev",
-    "shm": "/dev/shm",  # noqa: S108 - it is what we measure
-    "cuda_library": "libcuda.so.1",
-    "nvml_library": "libnvidia-ml.so.1",
-    "driver_version_file": "/proc/driver/nvidia/version",
+# As Ansible declares arguments: what comes from a command line are words, also on the way through the host.
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "gpus": {"type": "int", "default": 1},
+    "limit_s": {"type": "float", "default": 20.0},
+    "allocate": {"type": "bool", "default": True},
+    "dev": {"type": "path", "default": "/dev"},
+    "shm": {"type": "path", "default": "/dev/shm"},  # noqa: S108 - it is what we measure
+    "cuda_library": {"type": "str", "default": "libcuda.so.1"},
+    "nvml_library": {"type": "str", "default": "libnvidia-ml.so.1"},
+    "driver_version_file": {"type": "path", "default": "/proc/driver/nvidia/version"},
 }
+DEFAULTS: dict[str, Any] = {name: argument["default"] for name, argument in ARGUMENTS.items()}
 
 
 def probe_node(asked: dict[str, Any]) -> dict[str, Any]:
