@@ -9,6 +9,8 @@ from ansible.plugins.action import ActionBase
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+HOST_STEPS = frozenset(("load_modules", "make_nodes"))
+
 
 class ActionModule(ActionBase):
     """Runs on the controller: it only judges what the steps and the last probe returned."""
@@ -42,10 +44,26 @@ def report(
         f"{entry['step']} ({entry['seconds']} s): {entry['outcome']}" for entry in steps if entry["changed"]
     )
     if check:
-        return {**result, "summary": f"would repair: {taken}" if taken else nothing(before)}
+        foretold = f"would repair: {taken}{in_doubt(before, steps)}"
+        return {**result, "summary": foretold if taken else nothing(before)}
     if after["verdict"] == "healthy":
-        return {**result, "summary": f"healthy after {taken}" if taken else nothing(before)}
+        return {**result, "summary": f"healthy after {taken}" if taken else untouched(before)}
     return {**result, "failed": True, "msg": remaining(after, taken)}
+
+
+def in_doubt(before: Mapping[str, Any], steps: list[dict[str, Any]]) -> str:
+    """What check mode can't foretell: a node that is new on the host is not yet one in the container."""
+    changed = {entry["step"] for entry in steps if entry["changed"]}
+    running = before["link"].get("container") == "running"
+    if running and changed & HOST_STEPS and "restart_container" not in changed:
+        return "; then it is probed again, and the container may need a changed file and a restart"
+    return ""
+
+
+def untouched(before: Mapping[str, Any]) -> str:
+    if before["verdict"] == "healthy":
+        return nothing(before)
+    return f"healthy by now, without a change by this run (it was: {', '.join(names(before))})"
 
 
 def nothing(before: Mapping[str, Any]) -> str:

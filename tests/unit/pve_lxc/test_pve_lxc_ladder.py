@@ -174,6 +174,27 @@ def test_check_mode_never_fails_for_a_node_that_is_still_broken():
     assert result["summary"] == "would repair: fix_config (1.5 s): would allow 511"
 
 
+def test_check_mode_says_that_a_restart_may_follow_a_step_on_the_host():
+    found = diagnosis(cause("host_node_missing", "make_nodes"))
+    done = step("make_nodes", "would make it")
+    said = "would repair: make_nodes (1.5 s): would make it"
+    after = "; then it is probed again, and the container may need a changed file and a restart"
+
+    assert closing.report(found, found, done, check=True)["summary"] == said + after
+    for not_in_doubt in (
+        (diagnosis(*found["causes"], container="stopped"), done, said),
+        (found, {**done, **step("restart_container", "y")}, f"{said}; restart_container (1.5 s): y"),
+    ):
+        before, taken, expected = not_in_doubt
+        assert closing.report(before, before, taken, check=True)["summary"] == expected
+
+
+def test_what_something_else_repaired_meanwhile_is_said_so():
+    done = step("fix_config", "the file has all it needs", changed=False)
+    result = closing.report(diagnosis(UVM), diagnosis(), done, check=False)
+    assert result["summary"] == "healthy by now, without a change by this run (it was: uvm_major_not_allowed)"
+
+
 def test_check_mode_says_where_nothing_can_be_done():
     found = diagnosis(cause("gpu_missing_from_pci", None, "needs_person"), verdict="needs_person")
     result = closing.report(found, found, {}, check=True)
