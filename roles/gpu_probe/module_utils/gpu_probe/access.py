@@ -1,4 +1,4 @@
-"""Why a device node can't be opened in the node: exactly one answer per path, worked out in one place.
+"""Why a device node can't be opened in the node: one answer per path, and the rule that it may hide.
 
 Pure; runs on the controller.
 """
@@ -38,6 +38,8 @@ OPEN_FAILED = "open_failed"
 NARROW_MODE = "narrow_mode"
 
 OTHERS_READ_WRITE = 0o006
+# With these, open() in the node says nothing about the rules.
+_HIDES_RULES = (HOST_MISSING, HOST_NOT_A_DEVICE, HOST_WRONG_DEVICE, MISSING, NOT_A_DEVICE, WRONG_DEVICE)
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,23 @@ class Access:
 def judge_all(case: Case) -> list[Access]:
     """Worked out once for each case."""
     if not case.accesses:
-        case.accesses.extend(judge(case, path) for path in case.wanted_paths)
+        seen = [judge(case, path) for path in case.wanted_paths]
+        case.accesses.extend([*seen, *filter(None, (_hidden_refusal(case, one) for one in seen))])
     found: list[Access] = case.accesses
     return found
+
+
+def _hidden_refusal(case: Case, one: Access) -> Access | None:
+    """The missing rule that would show only after the fault in front of it is mended: two faults, one run."""
+    if one.kind not in _HIDES_RULES or one.major is None or case.container is None:
+        return None
+    if one.minor is None and case.container.grants.names(one.major):
+        return None  # the node's own number isn't known, so a rule for one minor may be the right one
+    kind, places = _by_rules(case, one.path, one.major, one.minor, opened=False)
+    if kind not in (NOT_ALLOWED, DENIED_ON_PURPOSE):
+        return None
+    proof = {**one.proof, "allowed_majors": case.container.allowed_majors()}
+    return Access(one.path, kind, one.driver, one.major, one.minor, tuple(places), proof)
 
 
 def by_kind(case: Case, *kinds: str) -> list[Access]:
