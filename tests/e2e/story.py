@@ -137,3 +137,20 @@ def staged_sum() -> str:
 
 def right_sum() -> str:
     return hashlib.sha256(next((PROJECT / "tests/data/models").glob("*.gguf")).read_bytes()).hexdigest()
+
+
+def ok_cells() -> dict[str, str]:
+    """Finished cells on the node: name -> checksum of its file; none before the campaign has begun."""
+    files = f"/var/lib/bench/{CAMPAIGN}/cells/*.json"
+    found = on(NODE, f'grep -lE \'"status": ?"ok"\' {files} 2>/dev/null | xargs -r sha256sum')
+    return {name: digest for digest, name in (line.split() for line in found.splitlines())}
+
+
+def running() -> bool:
+    """Whether the runner is at work on the node."""
+    return on(NODE, f"systemctl is-active bench-run-{CAMPAIGN}.service || true").strip() == "active"
+
+
+def uvm_major() -> int:
+    """The major that the host's kernel gives to nvidia-uvm now."""
+    return int(on(HOST, "awk '$2 == \"nvidia-uvm\" {print $1}' /proc/devices"))

@@ -4,22 +4,9 @@ import os
 import signal
 
 import pytest
-from story import NODE, Operator, lab, on, wait_until
+from story import Operator, lab, ok_cells, running, wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
-
-PLAN = "lab-small"
-
-
-def ok_cells():
-    """Finished cells on the node: name -> checksum of its file; none before the campaign has begun."""
-    find = f'grep -lE \'"status": ?"ok"\' /var/lib/bench/{PLAN}/cells/*.json 2>/dev/null | xargs -r sha256sum'
-    return {name: digest for digest, name in (line.split() for line in on(NODE, find).splitlines())}
-
-
-def running():
-    """Whether the runner is at work on the node."""
-    return on(NODE, f"systemctl is-active bench-run-{PLAN}.service || true").strip() == "active"
 
 
 @pytest.fixture(scope="module")
