@@ -23,6 +23,11 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+# A plugin is loaded by path, not as part of a package, so its own package has to be found first.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from recovery_report.words import from_here
+
 # `collector` ends with this when some nodes could not be reached and the rest was done.
 EXIT_PARTIAL = 3
 
@@ -85,7 +90,7 @@ class ActionModule(ActionBase):
         ) as process:
             for line in process.stdout or ():
                 lines.append(line.rstrip())
-                self._display.display(f"  here     {lines[-1]}")
+                self._display.display(f"  here     {from_here(lines[-1])}")
         return process.returncode, lines
 
 

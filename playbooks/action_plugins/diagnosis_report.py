@@ -37,6 +37,7 @@ from ansible.module_utils.gpu_probe.report import proof_words
 from diagnosis_report.document import document, one_line, sort_out, worst
 from diagnosis_report.table import WIDTH, remarks, table_lines
 from recovery_report.record import write_whole
+from recovery_report.words import from_here
 
 
 class ActionModule(ActionBase):
@@ -77,7 +78,7 @@ class ActionModule(ActionBase):
     def _show(self, diagnoses: list[Any], missing: list[dict[str, str]], path: Path) -> None:
         lines = table_lines(diagnoses, missing, proof_words=proof_words)
         below = remarks(diagnoses, change_sentences=sentences)
-        said = f"{one_line(diagnoses, missing)}. The whole evidence: {path}"
+        said = f"{one_line(diagnoses, missing)}. The whole evidence: {from_here(str(path))}"
         # A summary would be the line of one node, and this is about all of them.
         for line in ["", *lines, *(["", *below] if below else []), "", *textwrap.wrap(said, WIDTH)]:
             self._display.display(line)

@@ -56,7 +56,7 @@ class ActionModule(ActionBase):
             result.update(failed=True, msg="\n".join(problems))
         else:
             result["summary"] = (
-                f"{len(groups['pve_hosts'])} host(s), {len(groups['nodes'])} node(s), plan sound"
+                f"{counted(groups['pve_hosts'], 'host')}, {counted(groups['nodes'], 'node')}, plan sound"
             )
         return result
 
@@ -81,3 +81,7 @@ class ActionModule(ActionBase):
                 found = name_problems(planned, configurations, engines, models)
             problems.update(dict.fromkeys(found))
         return list(problems)
+
+
+def counted(names: list[str], what: str) -> str:
+    return f"{len(names)} {what}{'' if len(names) == 1 else 's'}"

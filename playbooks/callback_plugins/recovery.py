@@ -27,6 +27,7 @@ DOCUMENTATION = """
         type: str
 """
 
+import atexit
 import json
 import os
 import shlex
@@ -35,7 +36,7 @@ import textwrap
 import time
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible import constants as C  # noqa: N812 (Ansible's own name for it)
 from ansible import context
@@ -47,6 +48,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from recovery_report.closing import HERE, closing_lines
 from recovery_report.record import Record, write_whole
 from recovery_report.timeline import Timeline
+from recovery_report.words import failure_message, from_here, shortened, wrapped
 
 if TYPE_CHECKING:
     from ansible.executor.stats import AggregateStats
@@ -61,8 +63,11 @@ REFUSALS = {
     "Validate": "Refused: no machine was touched.",
     "Check": "Refused: nothing was changed on any machine.",
 }
-# A container's file is shown whole; a program that is pushed for the first time is not.
-MOST_DIFF_LINES = 40
+# What Ansible itself says of Ctrl-C or of its own error is one line, without what an operator has to know.
+CUT_SHORT = (
+    "Cut short in {stage}. What was begun on a node (a copy, a campaign) goes on there; run the same command "
+    "again to follow it."
+)
 COLORS = {"failed": C.COLOR_ERROR, "changed": C.COLOR_CHANGED}
 
 
@@ -88,11 +93,16 @@ class CallbackModule(CallbackBase):
         self._progress: dict[str, tuple[str, float]] = {}
         self._on_progress_line = False
         self._terminal = sys.stdout.isatty()
+        self._process = os.getpid()
+        self._running = False
+        # Ctrl-C ends a run without a word to its callbacks.
+        atexit.register(self._cut_short)
 
     # -- the course of the run -------------------------------------------------------------------------
 
     def v2_playbook_on_start(self, playbook: Playbook) -> None:
-        mode = " (check mode: nothing is changed)" if context.CLIARGS.get("check") else ""
+        self._running = True
+        mode = " (check mode: nothing is changed)" if self._checks() else ""
         self._say(f"{Path(playbook._file_name).name}{mode}", C.COLOR_HIGHLIGHT)  # noqa: SLF001 (no public name)
 
     def v2_playbook_on_play_start(self, play: Play) -> None:
@@ -100,7 +110,9 @@ class CallbackModule(CallbackBase):
         self._stage = stage
         if self._timeline.enter(stage, time.monotonic()):
             elapsed = time.monotonic() - self._began_s
-            self._say(f"\n{stage} · {what}  [{elapsed:.0f} s]" if what else f"\n{stage}", C.COLOR_HIGHLIGHT)
+            self._say(
+                f"\n{stage} · {what}  [after {elapsed:.0f} s]" if what else f"\n{stage}", C.COLOR_HIGHLIGHT
+            )
             self._write("in_progress")
 
     def v2_playbook_on_no_hosts_matched(self) -> None:
@@ -118,9 +130,8 @@ class CallbackModule(CallbackBase):
             node = self._node(result)
             self._record.changed[node] = self._record.changed.get(node, 0) + 1
         if self._display.verbosity > 0 or (changed and "summary" not in result.result):
-            self._task_line(
-                result, "changed" if changed else "ok", C.COLOR_CHANGED if changed else C.COLOR_OK
-            )
+            word = "ok" if not changed else "would change" if self._checks() else "changed"
+            self._task_line(result, word, C.COLOR_CHANGED if changed else C.COLOR_OK)
         self._verbose_result(result)
 
     def v2_runner_on_skipped(self, result: CallbackTaskResult) -> None:
@@ -160,9 +171,10 @@ class CallbackModule(CallbackBase):
                     self._say(textwrap.indent(shortened(text), " " * 11))
 
     def v2_playbook_on_stats(self, stats: AggregateStats) -> None:
+        self._running = False
         self._timeline.close(time.monotonic())
         bad = sorted({*stats.failures, *stats.dark})
-        outcome = "failed" if bad else "checked" if context.CLIARGS.get("check") else "ok"
+        outcome = "failed" if bad else "checked" if self._checks() else "ok"
         rows = self._timeline.rows(time.monotonic())
         if bad and self._stage in REFUSALS:
             self._say(f"\n{REFUSALS[self._stage]}", C.COLOR_HIGHLIGHT)
@@ -172,7 +184,18 @@ class CallbackModule(CallbackBase):
         self._say("\n".join(f"  {line}" for line in lines))
         path = self._write(outcome)
         if path:
-            self._say(f"  record of this run: {path}", C.COLOR_VERBOSE)
+            self._say(f"  record of this run: {from_here(str(path))}", C.COLOR_VERBOSE)
+
+    def _cut_short(self) -> None:
+        # A worker of this run is a fork of it, and ends too.
+        if not self._running or os.getpid() != self._process:
+            return
+        if self._stage in REFUSALS or self._checks():
+            words = f"Cut short in {self._stage}. Nothing was changed on any machine."
+        else:
+            words = CUT_SHORT.format(stage=self._stage)
+        self._say(f"\n{wrapped(words)}", C.COLOR_HIGHLIGHT)
+        self._write("cut_short")
 
     # -- the parts -------------------------------------------------------------------------------------
 
@@ -196,6 +219,10 @@ class CallbackModule(CallbackBase):
             elif item.get("progress"):
                 self._show_progress(node, str(item["progress"]))
 
+    @staticmethod
+    def _checks() -> bool:
+        return bool(context.CLIARGS.get("check"))
+
     def _node(self, result: CallbackTaskResult) -> str:
         """Whose line it is: a task that runs once is the controller's own."""
         return HERE if result.task.run_once else str(result.host.get_name())
@@ -207,22 +234,25 @@ class CallbackModule(CallbackBase):
             return
         if self._terminal:
             columns = max(20, int(self._display.columns) - 2)
-            line = f"  {node:<8} {text}"[:columns]
+            line = f"  {node:<8} {from_here(text)}"[:columns]
             sys.stdout.write("\r\x1b[2K" + line)
             sys.stdout.flush()
             self._on_progress_line = True
         elif now_s - said_at < QUIET_PROGRESS_S:
             return
         else:
-            self._say(f"  {node:<8} {text}")
+            self._line(node, text)
         self._progress[node] = (text, now_s)
 
     def _task_line(self, result: CallbackTaskResult, word: str, color: str) -> None:
         self._say(f"  {self._node(result):<8} {word}: {result.task.get_name()}", color)
 
     def _node_line(self, result: CallbackTaskResult, text: str, color: str) -> None:
+        self._line(self._node(result), text, color)
+
+    def _line(self, node: str, text: str, color: str | None = None) -> None:
         body = wrapped(text).replace("\n", "\n" + " " * 11)
-        self._say(f"  {self._node(result):<8} {body}", color)
+        self._say(f"  {node:<8} {body}", color)
 
     def _verbose_result(self, result: CallbackTaskResult) -> None:
         if self._display.verbosity > 1:
@@ -239,7 +269,7 @@ class CallbackModule(CallbackBase):
     def _write(self, outcome: str) -> Path | None:
         """Write recovery.json once there is something in it; a check run leaves the last real one alone."""
         setting = self.get_option("report")
-        if not setting or context.CLIARGS.get("check") or not self._record.nodes:
+        if not setting or self._checks() or not self._record.nodes:
             return None
         base = Path(C.CONFIG_FILE).parent if C.CONFIG_FILE else Path.cwd()
         path = base / os.path.expandvars(setting)
@@ -251,36 +281,3 @@ class CallbackModule(CallbackBase):
             self._display.warning(f"{path}: the record of this run can't be written: {exc}")
             return None
         return path
-
-
-def failure_message(result: dict[str, Any]) -> str:
-    """The words of a failed result that help: its message, and a failed command's last output."""
-    if "results" in result and not result.get("msg_from_action"):
-        failed = [
-            failure_message(item)
-            for item in result["results"]
-            if isinstance(item, dict) and item.get("failed")
-        ]
-        if failed:
-            return "\n".join(failed)
-    message = str(result.get("msg") or "no message").strip()
-    for key in ("stderr", "module_stderr", "stdout", "module_stdout"):
-        output = str(result.get(key) or "").strip()
-        if output and output not in message:
-            return message + "\n" + "\n".join(output.splitlines()[-12:])
-    return message
-
-
-def shortened(diff: str) -> str:
-    """A diff that a person reads to its end; `-v` is no use here, a file's own diff tool is."""
-    lines = diff.rstrip("\n").splitlines()
-    if len(lines) <= MOST_DIFF_LINES:
-        return "\n".join(lines)
-    return "\n".join([*lines[:MOST_DIFF_LINES], f"… {len(lines) - MOST_DIFF_LINES} lines more"])
-
-
-def wrapped(text: str, width: int = 106) -> str:
-    return "\n".join(
-        textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
-        for line in text.splitlines()
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from recovery_report.timeline import WAITED_FOR
+from recovery_report.words import from_here
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,6 +18,8 @@ WIDTH = 118
 HERE = "here"
 # Stages that say what later ones will do: at the end, these have said what they did.
 SUPERSEDED = ("Check",)
+# Where the room is short, the lines of these stages go first: the others tell whether the fleet works.
+LEAST_TELLING = ("Restore", "Stage", "Deploy", "Repair")
 # What a stage's line is called in the closing words, where the stage's own name would puzzle.
 LABELS = {
     "Diagnose": "found",
@@ -62,21 +65,34 @@ def time_table(rows: Sequence[dict[str, Any]]) -> list[str]:
 def closing_lines(record: Record, rows: Sequence[dict[str, Any]], *, check: bool = False) -> list[str]:
     """What was broken, repaired and measured, then the time table; never more than `MOST_LINES`.
 
-    Problems come first, and lines that do not fit are counted, not dropped unseen.
+    Problems come first, then node by node; lines that do not fit are counted, not dropped unseen.
     """
     table = time_table(rows) if rows else []
-    said = [f"{p['node']}: FAILED in {p['stage']}: {_first_line(p['message'])}" for p in record.problems]
-    node = ""
-    lines = [entry for entry in record.lines if entry[0] not in SUPERSEDED]
-    for stage, shown, text in sorted(lines, key=lambda entry: entry[1] == HERE):
-        label = LABELS.get(stage, stage.lower())
-        said.append(f"{shown if shown != node else '':<10} {label:<9} {text}")
-        node = shown
-    said.append(_changed(record.changed, "would change" if check else "changed  "))
+    problems = [f"{p['node']}: FAILED in {p['stage']}: {_first_line(p['message'])}" for p in record.problems]
+    changed = _changed(record.changed, "would change" if check else "changed  ")
+    told = [entry for entry in record.lines if entry[0] not in SUPERSEDED]
     room = MOST_LINES - len(table)
-    if len(said) > room:
-        said = [*said[: room - 2], f"… and {len(said) - room + 1} lines more, in recovery.json", said[-1]]
-    return [_clip(line) for line in [*said, *table]]
+    kept = told
+    for stage in LEAST_TELLING:
+        # The last two are the lines of what is left out, and of what changed.
+        if len(problems) + len(kept) + 1 + (kept != told) <= room:
+            break
+        kept = [entry for entry in kept if entry[0] != stage]
+    said = [*problems, *_by_node(kept)]
+    if len(said) + 1 + (kept != told) > room:
+        said = said[: room - 2]
+    missing = len(problems) + len(told) - len(said)
+    said += [f"… and {missing} lines more, in recovery.json"] if missing else []
+    return [_clip(line) for line in [*said, changed, *table]]
+
+
+def _by_node(entries: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Each node's lines together, its name on the first; the controller's own come last."""
+    said, before = [], ""
+    for stage, node, text in sorted(entries, key=lambda entry: (entry[1] == HERE, entry[1])):
+        said.append(f"{node if node != before else '':<10} {LABELS.get(stage, stage.lower()):<9} {text}")
+        before = node
+    return said
 
 
 def _changed(changed: Mapping[str, int], word: str) -> str:
@@ -94,4 +110,5 @@ def _first_line(text: str) -> str:
 
 
 def _clip(line: str) -> str:
+    line = from_here(line)
     return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"

@@ -49,6 +49,38 @@ def test_many_nodes_still_fit_and_what_is_left_out_is_counted():
     assert "changed   nothing" in said
 
 
+def test_each_node_is_told_in_one_piece_whichever_was_first_in_a_stage():
+    run = record(
+        ("Diagnose", "ct201", "uvm moved"),
+        ("Diagnose", "ct200", "healthy"),
+        ("Bench", "ct200", "30 ok"),
+        ("Bench", "ct201", "29 ok"),
+    )
+
+    assert closing_lines(run, [])[:-1] == [
+        "ct200      found     healthy",
+        "           measured  30 ok",
+        "ct201      found     uvm moved",
+        "           measured  29 ok",
+    ]
+
+
+def test_where_the_room_is_short_what_was_found_and_measured_is_kept():
+    stages = ("Diagnose", "Repair", "Restore", "Stage", "Deploy", "Bench")
+    run = record(*[(stage, f"ct20{number}", stage) for stage in stages for number in range(6)])
+
+    said = closing_lines(run, ROWS)
+
+    assert len(said) <= MOST_LINES
+    assert said[:3] == [
+        "ct200      found     Diagnose",
+        "           repaired  Repair",
+        "           measured  Bench",
+    ]
+    assert said.count("           measured  Bench") == 6
+    assert "… and 18 lines more, in recovery.json" in said
+
+
 def test_what_was_only_foreseen_is_not_said_again():
     run = record(("Check", "ct200", "would copy 52 GB"), ("Stage", "ct200", "52 GB copied"))
 
