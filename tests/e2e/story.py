@@ -11,7 +11,12 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PROJECT = Path(__file__).parents[2]
 NODE, HOST, CAMPAIGN = "ct200", "pve", "lab-small"
@@ -115,6 +120,19 @@ def lab(*words: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def lab_inventory(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> Path:
+    """The lab's own inventory as a file, with its host's and its node's variables changed."""
+    described = json.loads(lab("inventory"))
+    variables = described["_meta"]["hostvars"]
+    groups = {
+        group: {"hosts": {name: variables.get(name, {}) for name in described[group]["hosts"]}}
+        for group in ("pve_hosts", "nodes")
+    }
+    change(groups["pve_hosts"]["hosts"][HOST], groups["nodes"]["hosts"][NODE])
+    path.write_text(yaml.safe_dump({"lab": {"children": groups, "vars": described["lab"]["vars"]}}))
+    return path
 
 
 def on(name: str, command: str) -> str:

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 import yaml
-from story import HOST, NODE, PROJECT, lab, on
+from story import HOST, NODE, PROJECT, lab, lab_inventory, on
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -41,16 +41,7 @@ def inventory(operator, tmp_path):
     """The lab's own inventory as a file, spoiled by a test."""
 
     def write(spoil):
-        described = json.loads(lab("inventory"))
-        variables = described["_meta"]["hostvars"]
-        groups = {
-            group: {"hosts": {name: variables.get(name, {}) for name in described[group]["hosts"]}}
-            for group in ("pve_hosts", "nodes")
-        }
-        spoil(groups["pve_hosts"]["hosts"][HOST], groups["nodes"]["hosts"][NODE])
-        path = tmp_path / "hosts.yml"
-        path.write_text(yaml.safe_dump({"lab": {"children": groups, "vars": described["lab"]["vars"]}}))
-        return path
+        return lab_inventory(tmp_path / "hosts.yml", spoil)
 
     return write
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from story import CU_INIT, HOST, NODE, PROJECT, lab, on
+from story import CU_INIT, HOST, NODE, PROJECT, lab, lab_inventory, on
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -159,6 +159,26 @@ def test_with_the_boot_unit_a_moved_major_needs_no_repair(repaired):
     assert "which was nvidia-uvm's by our records" in journal
     run = repaired.run(RECOVER, "-e", "pve_lxc_boot_unit_enabled=true")
     assert (run.status, steps(run), run.recovery["changed"]) == (0, [], {})
+
+
+def test_declared_settings_of_the_gpus_come_back_after_a_reboot(repaired, tmp_path):
+    """Declared for the host, since it is the host's GPUs that are set."""
+    declared = {"persistence": True, "power_limit_w": 450}
+    hosts = lab_inventory(tmp_path / "hosts.yml", lambda host, _: host.update(gpu_state_declared=declared))
+    query = "nvidia-smi --query-gpu=persistence_mode,power.limit --format=csv,noheader"
+    run = repaired.run(RECOVER, inventory=hosts)
+    assert (run.status, set(on(HOST, query).splitlines())) == (0, {"Enabled, 450.00 W"})
+    lab("reboot-host", HOST)
+    forgotten = on(HOST, query)
+    assert "450" not in forgotten
+
+    check = repaired.run(RECOVER, "--check", "--diff", inventory=hosts)
+    assert "+ power limit: 450 W" in check.words
+    assert on(HOST, query) == forgotten
+
+    assert "power limit 450 W (was 600 W) on GPU 0-1" in repaired.run(RECOVER, inventory=hosts).words
+    assert set(on(HOST, query).splitlines()) == {"Enabled, 450.00 W"}
+    assert repaired.run(RECOVER, inventory=hosts).recovery["changed"] == {}
 
 
 def test_a_host_reboot_happens_only_with_its_own_consent(repaired, tmp_path):
