@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.lab import drivers, models, paths
 from tests.lab import fleet as names
+from tests.lab import models, paths
 
 
 def running_fleet() -> names.Fleet:
     """The running lab's fleet, or one of the default size when there is none."""
     return names.load_fleet(paths.FLEET_FILE) or names.make_fleet()
-
-
-def device_minors(host: str) -> dict[str, int]:
-    """The minors of the host's device nodes that differ from those of NVIDIA's drivers."""
-    try:
-        settings = drivers.load_settings(paths.settings_dir(host))
-    except FileNotFoundError:
-        return {"nvidiactl": drivers.CTL_MINOR}
-    return {
-        "nvidiactl": settings.ctl_minor,
-        "nvidia-uvm": settings.uvm.minor,
-        "nvidia-uvm-tools": settings.uvm.tools_minor,
-    }
 
 
 def running_inventory() -> dict[str, Any]:
@@ -36,8 +23,6 @@ def inventory(fleet: names.Fleet, model: str = "tiny") -> dict[str, Any]:
         hostvars[host.name] = {
             "ansible_host": host.address,
             "gpu_count": names.GPUS_PER_HOST,
-            # The stand-in drivers number their devices differently from NVIDIA's.
-            "device_minors": device_minors(host.name),
         }
     for node in fleet.nodes:
         hostvars[node.name] = {"ansible_host": node.address, "pve_host": node.host, "vmid": node.vmid}

@@ -23,7 +23,6 @@ def test_hosts_and_nodes_have_what_the_playbooks_map_to_roles():
     assert found["_meta"]["hostvars"]["pve2"] == {
         "ansible_host": "10.77.0.11",
         "gpu_count": 2,
-        "device_minors": {"nvidiactl": 128},
     }
     assert found["_meta"]["hostvars"]["ct201"] == {
         "ansible_host": "10.77.0.21",
