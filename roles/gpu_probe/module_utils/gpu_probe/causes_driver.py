@@ -219,11 +219,11 @@ def host_node_missing(case: Case) -> Iterator[Finding]:
 )
 def host_node_not_a_device(case: Case) -> Iterator[Finding]:
     for kind, wrong in _grouped(case, access.HOST_NOT_A_DEVICE, "type").items():
-        paths = [one.path for one in wrong]
+        paths = listed([one.path for one in wrong])
+        verb, them, nodes = ("is", "it", "node is") if len(wrong) == 1 else ("are each", "them", "nodes are")
         yield Finding(
-            f"On {case.host_name}, {listed(paths)} is a {kind}, not a character device. Look at it, remove "
-            f"it, and "
-            f"run again: the node is made then.",
+            f"On {case.host_name}, {paths} {verb} a {kind}, not a character device. Look at {them}, remove "
+            f"{them}, and run again: the {nodes} made then.",
             {"nodes": [one.proof for one in wrong]},
         )
 

@@ -84,9 +84,9 @@ def node_not_a_device(case: Case) -> Iterator[Finding]:
             if brought
             else "and nothing in its file brings the node in"
         )
-        kind = _inside(case, group[0], "type")
+        kind, verb = _inside(case, group[0], "type"), "is" if len(group) == 1 else "are each"
         yield Finding(
-            f"{_paths(group)} in {case.node} is a {kind}, not a character device: {how}.",
+            f"{_paths(group)} in {case.node} {verb} a {kind}, not a character device: {how}.",
             _proof(group, brought_by_file=brought),
             repair="" if brought else "fix_config",
         )
