@@ -172,6 +172,15 @@ def test_the_recovery_is_told(campaign, layout, page):
     assert "Needs a person." in text
     assert "major 508 allowed" in text
     assert "boot 5.0 s" in text
+    assert "outcome: ok" in text
+
+
+def test_a_run_that_builds_its_own_report_does_not_know_its_outcome_yet(campaign, layout, page):
+    campaign.run_all()
+    layout.recovery.write_text(json.dumps(recovery(outcome="in_progress")))
+    text = " ".join(" ".join(page().words).split())
+    assert "up to this report, begun" in text
+    assert "outcome" not in text[text.index("up to this report") :][:80]
 
 
 @pytest.mark.parametrize(
