@@ -38,9 +38,17 @@ PAUSE_S = 1.0
 # What ssh or sudo says -> (state, what to do). Waiting mends none of these.
 REFUSALS = (
     (
-        re.compile(r"host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED", re.IGNORECASE),
+        re.compile(r"REMOTE HOST IDENTIFICATION HAS CHANGED"),
         "host_key",
-        "its host key is not the one in known_hosts; if it was installed anew, replace it with ssh-keygen -R",
+        (
+            "its host key is another than the one in known_hosts: if it was installed anew, forget the "
+            "old one with ssh-keygen -R; if not, don't connect"
+        ),
+    ),
+    (
+        re.compile(r"host key verification failed", re.IGNORECASE),
+        "host_key",
+        "its host key is not in known_hosts yet: connect once by hand",
     ),
     (
         re.compile(r"permission denied \(", re.IGNORECASE),

@@ -121,6 +121,32 @@ def test_sudo_that_wants_a_password_is_told_apart(tmp_path):
     assert "the login works but sudo refuses: allow it, or give the password with --ask-become-pass" in said
 
 
+@pytest.mark.parametrize(
+    ("ssh_says", "advice"),
+    [
+        ("Host key verification failed.", "its host key is not in known_hosts yet: connect once by hand"),
+        (
+            "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
+            "its host key is another than the one in known_hosts: if it was installed anew",
+        ),
+    ],
+    ids=["never seen", "changed"],
+)
+def test_a_host_key_never_seen_is_told_from_one_that_changed(tmp_path, listener, ssh_says, advice):
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\necho '{ssh_says}' >&2\nexit 255\n")
+    ssh.chmod(0o755)
+    variables = {
+        "ansible_host": "127.0.0.1",
+        "ansible_port": listener.getsockname()[1],
+        "ansible_ssh_executable": ssh,
+    }
+    status, said = told(tmp_path, variables)
+
+    assert status == 2
+    assert advice in said
+
+
 def test_an_optional_machine_that_is_silent_is_a_line_and_no_failure(tmp_path, listener):
     port = listener.getsockname()[1]
     listener.close()

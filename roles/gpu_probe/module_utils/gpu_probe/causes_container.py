@@ -133,7 +133,10 @@ def node_login_failed(case: Case) -> Iterator[Finding]:
     state = text(case.link, "node_state")
     reasons = {
         "login_refused": "refuses this user's ssh key: check ansible_user and its authorized_keys",
-        "host_key": "has another ssh host key than the known one: if it was rebuilt, replace it",
+        "host_key": (
+            "has an ssh host key that is not in known_hosts, or another one is: connect once by hand, and "
+            "forget the old one if it was rebuilt"
+        ),
         "sudo_refused": "lets this user in, but not become root",
         "python_missing": "has no Python at the configured path: install python3",
         "failed": "answers, but the probe failed there",

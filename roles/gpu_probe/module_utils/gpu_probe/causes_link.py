@@ -28,7 +28,7 @@ _HOST = {
     ),
     "name_unknown": ("host_name_unknown", "{host} has no address: {address} can't be resolved"),
     "login_refused": ("host_login_refused", "{host} refuses this user's ssh key"),
-    "host_key": ("host_key_unknown", "{host}'s ssh host key is not the known one"),
+    "host_key": ("host_key_unknown", "{host}'s ssh host key is not in known_hosts, or another one is"),
     "sudo_refused": ("host_sudo_refused", "{host} lets this user in, but not become root"),
     "python_missing": ("host_python_missing", "{host} has no Python at the configured path"),
     "failed": ("host_probe_failed", "{host} answers, but the probe failed there"),
@@ -38,7 +38,7 @@ _ADVICE = {
     "host_sshd_down": "Wait, or look at its console",
     "host_name_unknown": "Set ansible_host in the inventory",
     "host_login_refused": "Check ansible_user and the key in its authorized_keys",
-    "host_key_unknown": "If it was reinstalled, replace the key in known_hosts; if not, don't connect",
+    "host_key_unknown": "Connect once by hand; if the key changed without a new installation, don't",
     "host_sudo_refused": "Connect as root, or give the user sudo rights (ansible_become_password)",
     "host_python_missing": "Set ansible_python_interpreter in the inventory",
     "host_probe_failed": "Read the message in the proof",
@@ -68,7 +68,7 @@ def _add_host_cause(name: str, about: str) -> None:
 _add_host_cause("host_silent", "nothing answers at the host's address")
 _add_host_cause("host_sshd_down", "the host answers, its sshd does not (yet)")
 _add_host_cause("host_name_unknown", "the host's name can't be resolved")
-_add_host_cause("host_key_unknown", "the host's ssh key is not the known one")
+_add_host_cause("host_key_unknown", "the host's ssh key is not in known_hosts, or another one is")
 _add_host_cause("host_login_refused", "the host refuses the ssh key or user")
 _add_host_cause("host_sudo_refused", "the login works, becoming root does not")
 _add_host_cause("host_python_missing", "no Python interpreter on the host")
