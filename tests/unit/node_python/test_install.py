@@ -52,7 +52,7 @@ def test_check_mode_predicts_then_the_run_agrees_and_a_second_one_finds_nothing(
     installed = node(apply=True, wheelhouse=house)
     second = node()
 
-    assert predicted["environment_faults"] == ["nothing is installed"]
+    assert predicted["environment_faults"] == ["it was not there yet"]
     assert not predicted["changed"]
     assert written == []
     assert installed["changed"]

@@ -63,7 +63,7 @@ def site_packages(env: Path, python: dict[str, Any]) -> Path:
 def environment_faults(venv: Path, python: dict[str, Any], requirements_digest: str) -> list[str]:
     """Why the environment can't be used as it is; an empty list when it can."""
     if not os.path.lexists(venv):
-        return ["nothing is installed"]
+        return ["it was not there yet"]
     env = venv.resolve()
     marker = read_marker(env)
     if not marker:
