@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     cut.set_defaults(run=lambda options: verbs.power_cut(options.host, stay_off=options.stay_off))
 
     fault = commands.add_parser("break", help="make a fault on a node or its host")
-    fault.add_argument("fault", metavar="FAULT")
+    fault.add_argument("fault", metavar="FAULT", help="one of those that `faults` lists")
     fault.add_argument("node", metavar="NODE", nargs="?", help="default: the first node")
     fault.set_defaults(run=lambda options: verbs.break_node(options.fault, options.node))
 
@@ -94,8 +94,8 @@ def _enter(options: argparse.Namespace) -> int:
 def _fetch(options: argparse.Namespace) -> int:
     requirements.require_machine()
     tree = rootfs.ensure_tree()
-    say(str(tree))
-    say(str(models.fetch(models.find_model(options.model))))
+    say(f"root filesystem: {tree}")
+    say(f"model: {models.fetch(models.find_model(options.model))}")
     say(f"wheels for the nodes: {', '.join(path.parents[1].name for path in wheels.fetch(tree))}")
     return 0
 
