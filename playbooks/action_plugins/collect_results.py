@@ -62,7 +62,7 @@ class ActionModule(ActionBase):
         before = _digest(results)
         partial = False
         for step in steps:
-            code, lines = self._collector(step, results, Path(args["project_dir"]))
+            code, lines = self._collector(step, results, Path(args["project_dir"]), show=step != ["report"])
             partial = partial or code == EXIT_PARTIAL
             if code not in {0, EXIT_PARTIAL}:
                 result.update(
@@ -74,8 +74,10 @@ class ActionModule(ActionBase):
         result["summary"] = f"report {results / 'report.html'}, tables in {results / 'tables'}{missing}"
         return result
 
-    def _collector(self, step: list[str], results: Path, project: Path) -> tuple[int, list[str]]:
-        """Run one step; its lines are shown while they come, and returned."""
+    def _collector(
+        self, step: list[str], results: Path, project: Path, *, show: bool
+    ) -> tuple[int, list[str]]:
+        """Run one step; its lines are shown while they come unless told otherwise, and returned."""
         command = [sys.executable, "-m", "collector", *step, "--results", str(results)]
         lines: list[str] = []
         with subprocess.Popen(
@@ -90,7 +92,8 @@ class ActionModule(ActionBase):
         ) as process:
             for line in process.stdout or ():
                 lines.append(line.rstrip())
-                self._display.display(f"  here     {from_here(lines[-1])}")
+                if show:
+                    self._display.display(f"  here     {from_here(lines[-1])}")
         return process.returncode, lines
 
 

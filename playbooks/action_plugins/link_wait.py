@@ -101,7 +101,10 @@ class ActionModule(ActionBase):
         if state in FINAL or (state != "up" and not args["optional"]):
             limit = "" if state in FINAL else f" within {args['limit_s']:g} s (wait_limit_s)"
             result.update(failed=True, msg=f"{name} ({self._address()}) is not usable{limit}: {advice}.")
-        elif state != "up":
+        elif state == "up":
+            if not args["optional"]:
+                result["summary"] = f"{name} answers as root" + (f" after {waited_s:.0f} s" if said else "")
+        else:
             result["summary"] = f"left out here: {advice}"
         return result
 

@@ -16,8 +16,8 @@ MOST_LINES = 25
 WIDTH = 118
 # The name under which the controller's own lines are kept.
 HERE = "here"
-# Stages that say what later ones will do: at the end, these have said what they did.
-SUPERSEDED = ("Check",)
+# Stages that come before the story: at the end, the later ones have said what they found and did.
+SUPERSEDED = ("Validate", "Wait", "Check")
 # Where the room is short, the lines of these stages go first: the others tell whether the fleet works.
 LEAST_TELLING = ("Restore", "Stage", "Deploy", "Repair")
 # What a stage's line is called in the closing words, where the stage's own name would puzzle.

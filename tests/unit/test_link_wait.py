@@ -56,6 +56,7 @@ def test_a_machine_that_answers_as_root_is_not_waited_for(tmp_path):
     status, said = told(tmp_path, {"ansible_connection": "local"})
 
     assert status == 0, said
+    assert "kpro6 answers as root" in said
 
 
 def test_a_closed_port_means_the_machine_is_up_without_sshd(tmp_path, listener):

@@ -82,6 +82,11 @@ def test_where_the_room_is_short_what_was_found_and_measured_is_kept():
 
 
 def test_what_was_only_foreseen_is_not_said_again():
-    run = record(("Check", "ct200", "would copy 52 GB"), ("Stage", "ct200", "52 GB copied"))
+    run = record(
+        ("Validate", "here", "plan sound"),
+        ("Wait", "ct200", "pve answers as root"),
+        ("Check", "ct200", "would copy 52 GB"),
+        ("Stage", "ct200", "52 GB copied"),
+    )
 
     assert closing_lines(run, [])[:-1] == ["ct200      staged    52 GB copied"]
