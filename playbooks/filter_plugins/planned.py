@@ -22,6 +22,11 @@ def planned_models(models: Named, plan: dict[str, Any], configurations: Named) -
     return [{"name": name, **models[name]} for name in names]
 
 
+def planned_bytes(models: list[dict[str, Any]], sizes: dict[str, int]) -> int:
+    """What all planned models need together, by the sizes that are known; 0 where none is."""
+    return sum(int(sizes.get(model["name"], 0)) for model in models)
+
+
 def leads_its_host(node: str, nodes: list[str], hostvars: Any) -> bool:  # noqa: ANN401 (Ansible's lazy mapping)
     """Whether a node is the first of its host among `nodes`: the one that speaks for the host."""
     host = hostvars[node]["pve_host"]
@@ -35,5 +40,6 @@ class FilterModule:
         return {
             "planned": planned_configurations,
             "planned_models": planned_models,
+            "planned_bytes": planned_bytes,
             "leads_its_host": leads_its_host,
         }

@@ -46,6 +46,24 @@ def test_a_truncated_model_is_found_and_staged_again(healthy):
     assert staged_sum() == right_sum()
 
 
+@pytest.fixture
+def small_shm():
+    """A /dev/shm that has become smaller than the model; as it was before, afterwards."""
+    size = on(NODE, "df --output=size /dev/shm | tail -n 1").strip()
+    lab("break", "shm-too-small")
+    yield
+    on(NODE, f"sed -i '/tmpfs .dev.shm/d' /etc/fstab && mount -o remount,size={size}k /dev/shm")
+
+
+def test_memory_that_has_become_too_small_is_named(healthy, small_shm):
+    run = healthy.run("playbooks/diagnose.yml", "-e", "gpu_probe_strict=true")
+
+    assert run.status == 2
+    assert "shm_too_small" in run.words
+    assert "/dev/shm of ct200 holds 1.0 MiB; the model needs 3.2 MiB" in run.words
+    assert "size=4M,create=dir" in run.words
+
+
 def test_a_wrong_model_path_in_a_unit_is_put_right(healthy):
     lab("break", "engine-unit-model-path")
 

@@ -30,6 +30,15 @@ def test_models_come_in_the_order_they_are_needed_and_once():
     assert planned == [{"name": "big", "repo": "big"}, {"name": "small", "repo": "small"}]
 
 
+def test_the_planned_models_need_what_is_known_of_them():
+    needed = plugin("planned")["planned_bytes"]
+    models = [{"name": "big"}, {"name": "small"}]
+
+    assert needed(models, {"big": 7, "small": 2, "unplanned": 100}) == 9
+    assert needed(models, {"small": 2}) == 2
+    assert needed(models, {}) == 0
+
+
 def test_one_node_of_each_host_speaks_for_it():
     hosts = {"ct200": "pve", "ct201": "pve", "ct300": "pve2"}
     hostvars = {node: {"pve_host": host} for node, host in hosts.items()}

@@ -90,6 +90,10 @@ pending:
   description: What is left to follow.
   returned: always
   type: list
+bytes:
+  description: The size of each finished model, by its name.
+  returned: always
+  type: dict
 models:
   description: A record of each finished model.
   returned: always
@@ -232,6 +236,7 @@ class Staging:
         answer.update(pending=queue.pending, models=done)
         answer["paths"] = {name: str(Path(self._root, name)) for name in self._models}
         answer["digests"] = {record["model"]: record["digest"] for record in done}
+        answer["bytes"] = {record["model"]: record["total_bytes"] for record in done}
         if queue.pending:
             answer["progress"] = queue.progress()
         else:

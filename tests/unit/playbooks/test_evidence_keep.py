@@ -76,6 +76,14 @@ def test_only_a_healthy_node_replaces_its_evidence(play, tmp_path, verdict, word
     assert not is_kept or json.loads(kept.read_text()) == diagnosis("healthy")
 
 
+def test_the_sizes_of_its_models_stand_beside_it(play, tmp_path):
+    keep = KEEP.replace('diagnosis: "{{ gpu_probe_diagnosis }}"', "models: {big: 7}")
+    status, said = play(keep, folder=str(tmp_path / "evidence"))
+
+    assert status == 0, said
+    assert json.loads((tmp_path / "evidence/ct200.models.json").read_text()) == {"big": 7}
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 @pytest.mark.parametrize("name", ["recover.yml", "diagnose.yml"])
 def test_the_probe_compares_with_the_evidence_that_is_there(play, tmp_path, name, is_there):

@@ -62,7 +62,7 @@ def shm_too_small(case: Case) -> Iterator[Finding]:
         yield Finding(
             f"{path} of {case.node} holds {amount(total)}; the model needs {amount(case.model_bytes)}. Mount "
             f"it larger, as by `lxc.mount.entry: tmpfs dev/shm tmpfs "
-            f"size={case.model_bytes * 11 // 10 >> 20}M,create=dir 0 0`.",
+            f"size={(case.model_bytes * 11 // 10 >> 20) + 1}M,create=dir 0 0`.",
             {
                 "total_bytes": total,
                 "free_bytes": number(case.inside, "shm", "free_bytes"),
