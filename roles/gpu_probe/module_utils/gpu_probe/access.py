@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .case import Case, driver_of
+from .case import GPU_NODE, Case, driver_of
 from .evidence import number, text
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def judge(case: Case, path: str) -> Access:
     major, minor = case.major_of(driver), number(host, "minor")
     if major is not None:
         proof["major_now"] = major
-    kind = _on_host(case, driver, host, major)
+    kind = _on_host(case, path, host, major)
     if kind:
         return Access(path, kind, driver, major, minor, proof=proof)
     if major is None:  # /proc/devices was not seen: the node's own number is the next best
@@ -116,8 +116,8 @@ def judge(case: Case, path: str) -> Access:
     return Access(path, kind, driver, major, minor, proof=proof)
 
 
-def _on_host(case: Case, driver: str, host: Mapping[str, Any] | None, major: int | None) -> str:
-    if case.loaded(driver) is False:
+def _on_host(case: Case, path: str, host: Mapping[str, Any] | None, major: int | None) -> str:
+    if case.loaded(driver_of(path)) is False:
         return DRIVER_ABSENT
     if not isinstance(case.host.get("device_nodes"), list):
         return ""
@@ -125,9 +125,10 @@ def _on_host(case: Case, driver: str, host: Mapping[str, Any] | None, major: int
         return HOST_MISSING
     if text(host, "type") != "char":
         return HOST_NOT_A_DEVICE if text(host, "type") else ""
-    if major is not None and number(host, "major") not in (None, major):
-        return HOST_WRONG_DEVICE
-    return ""
+    gpu = GPU_NODE.fullmatch(path)
+    is_other_driver = major is not None and number(host, "major") not in (None, major)
+    is_other_gpu = gpu is not None and number(host, "minor") not in (None, int(gpu[1]))
+    return HOST_WRONG_DEVICE if is_other_driver or is_other_gpu else ""
 
 
 def _inside(inside: Mapping[str, Any], host: Mapping[str, Any] | None) -> str:

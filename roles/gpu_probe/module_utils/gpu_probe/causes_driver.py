@@ -233,15 +233,19 @@ def host_node_not_a_device(case: Case) -> Iterator[Finding]:
     group=GROUP,
     severity=REPAIRABLE,
     repair="make_nodes",
-    about="the host's device node has another major than its driver now",
+    about="the host's device node has another major than its driver now, or a GPU's node another GPU's minor",
     explains=CUDA_RESULTS,
 )
 def host_node_wrong_device(case: Case) -> Iterator[Finding]:
     for major, wrong in _grouped(case, access.HOST_WRONG_DEVICE, "major").items():
-        paths = [one.path for one in wrong]
+        paths = listed([one.path for one in wrong])
+        if major == wrong[0].major:
+            minors = listed([str(one.minor) for one in wrong])
+            said = f"{paths} has minor {minors}, which is another GPU."
+        else:
+            said = f"{paths} has major {major}, but {wrong[0].driver} has {wrong[0].major} now."
         yield Finding(
-            f"On {case.host_name}, {listed(paths)} has major {major}, but {wrong[0].driver} has "
-            f"{wrong[0].major} now.",
+            f"On {case.host_name}, {said}",
             {"nodes": [one.proof for one in wrong]},
         )
 
