@@ -201,6 +201,28 @@ def test_the_node_is_looked_into_through_the_host(asked):
     assert "nvidia-uvm" in json.dumps(inside["device_nodes"])
 
 
+def test_a_file_that_can_not_be_read_is_not_taken_for_missing(asked, machine):
+    """A folder stands for a file without permission: root may read any file."""
+    (machine / "pve/lxc/200.conf").unlink()
+    (machine / "pve/lxc/200.conf").mkdir()
+
+    evidence = probe_host(asked)
+
+    container = evidence["containers"]["200"]
+    assert (container["config_exists"], container["config_text"], "elsewhere" in container) == (
+        None,
+        None,
+        False,
+    )
+    assert str(machine / "pve/lxc/200.conf") in {entry["what"] for entry in evidence["unseen"]}
+
+
+def test_a_user_without_sbin_on_the_path_finds_the_hosts_commands(monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+
+    assert Reader().command(["ldconfig", "--version"])["rc"] == 0
+
+
 def test_a_container_without_python_is_unseen(machine):
     (machine / "pct").write_text("#!/bin/sh\necho 'python3: not found' >&2; exit 127\n")
     reader = Reader()

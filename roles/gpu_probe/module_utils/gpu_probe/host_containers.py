@@ -26,11 +26,10 @@ def container_facts(  # noqa: PLR0913 - where things are, by name
 ) -> dict[str, Any]:
     path = f"{conf_dir}/{vmid}.conf"
     facts: dict[str, Any] = {"vmid": vmid, "config_path": path}
-    raw = read_config(reader, path)
-    facts["config_exists"] = raw is not None
+    raw, facts["config_exists"] = read_config(reader, path)
     facts["config_text"] = raw.decode("utf-8", "replace") if raw is not None else None
     facts["config_digest"] = hashlib.sha1(raw).hexdigest() if raw is not None else None  # noqa: S324 - Proxmox's
-    if raw is None:
+    if facts["config_exists"] is False:
         facts["elsewhere"] = on_other_hosts(vmid, conf_dir)
     facts["status"] = container_status(reader, vmid, pct)
     facts["ha_managed"] = ha_managed(reader, vmid, ha_file)
@@ -38,19 +37,22 @@ def container_facts(  # noqa: PLR0913 - where things are, by name
     return facts
 
 
-def read_config(reader: Reader, path: str) -> bytes | None:
-    """Pmxcfs may answer ENOENT for an instant while a file is renamed over: look twice."""
+def read_config(reader: Reader, path: str) -> tuple[bytes | None, bool | None]:
+    """The file's bytes, and whether it exists: None where only root may know.
+
+    Pmxcfs may answer ENOENT for an instant while a file is renamed over: look twice.
+    """
     for wait_s in (0.0, 0.1, 0.3):
         time.sleep(wait_s)
         try:
             with Path(path).open("rb") as stream:
-                return stream.read(1 << 20)
+                return stream.read(1 << 20), True
         except FileNotFoundError:
             continue
         except OSError as exc:
             reader.missed(path, str(exc.strerror))
-            return None
-    return None
+            return None, None
+    return None, False
 
 
 def on_other_hosts(vmid: int, conf_dir: str) -> list[str]:

@@ -57,7 +57,9 @@ class Reader:
         self, argv: list[str], *, limit_s: float = COMMAND_LIMIT_S, stdin: str = ""
     ) -> dict[str, Any]:
         """Run a command with a time limit; rc is None when it could not run or did not end."""
-        env = dict(os.environ, LC_ALL="C.UTF-8", LANG="C.UTF-8")
+        # A user who isn't root has no sbin on the path, and a host without `pct` would be no Proxmox VE.
+        path = f"{os.environ.get('PATH', '/usr/bin:/bin')}:/usr/local/sbin:/usr/sbin:/sbin"
+        env = dict(os.environ, LC_ALL="C.UTF-8", LANG="C.UTF-8", PATH=path)
         try:
             done = subprocess.run(
                 argv,
