@@ -61,6 +61,16 @@ def test_a_held_lock_ends_with_its_path_and_leaves_the_file(file):
         assert file.lock_path.exists()
 
 
+def test_a_lock_that_can_not_be_opened_is_told_with_what_it_takes(file):
+    file.lock_path.parent.write_text("no folder")
+
+    with (
+        pytest.raises(PveLxcError, match=r"pve-config-200\.lock can't be opened .*root on the host"),
+        file.locked(),
+    ):
+        pytest.fail("locked without a lock")
+
+
 def test_the_lock_is_waited_for(file):
     release = threading.Event()
 

@@ -49,8 +49,15 @@ class ContainerFile:
     @contextlib.contextmanager
     def locked(self, limit_s: float = LOCK_LIMIT_S) -> Iterator[None]:
         """Hold Proxmox's lock on this file. Never call `pct` meanwhile: it would wait for the same lock."""
-        self.lock_path.parent.mkdir(parents=True, exist_ok=True)
-        with self.lock_path.open("ab") as handle:
+        try:
+            self.lock_path.parent.mkdir(parents=True, exist_ok=True)
+            handle = self.lock_path.open("ab")
+        except OSError as exc:
+            raise PveLxcError(
+                f"{self.lock_path} can't be opened ({exc.strerror}), so {self.path} was left as it is: "
+                "this needs root on the host (ansible_become: true)"
+            ) from exc
+        with handle:
             deadline = time.monotonic() + limit_s
             while not _try_lock(handle.fileno()):
                 if time.monotonic() > deadline:
