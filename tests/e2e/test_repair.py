@@ -125,6 +125,21 @@ def test_consent_for_a_restart_is_asked_for_by_its_variable(repaired):
     assert repaired.run(RECOVER).status == 0
 
 
+def test_a_container_that_would_not_start_again_is_not_stopped(repaired):
+    lab("break", "uvm-rule-missing")
+    on(HOST, f"echo 'dev5: /dev/nope,mode=0666' >> {CONF}")
+    before = pid_of_init()
+
+    run = repaired.run(RECOVER, *NO_HOT_PLUG)
+
+    assert run.status != 0
+    assert "dev5 of ct200 names /dev/nope, which pve does not have" in run.words
+    assert steps(run) == ["fix_config"]
+    assert pid_of_init() == before
+    on(HOST, f"sed -i '/^dev5/d' {CONF}")
+    assert repaired.run(RECOVER).status == 0
+
+
 def test_a_locked_container_is_left_alone(repaired):
     lab("break", "locked-container")
     before = on(HOST, f"sha1sum {CONF}")

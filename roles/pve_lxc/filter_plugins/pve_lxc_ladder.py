@@ -22,6 +22,8 @@ _PLUGGABLE = frozenset(("config_not_applied",))
 # started since. So the file comes before the start, and one start is enough.
 _HOST_STEPS = frozenset(("load_modules", "make_nodes"))
 _STARTS = frozenset(("start_container", "restart_container"))
+# While a person has not mended these, no start succeeds: a container that still runs is not stopped for one.
+_PREVENT_STARTS = frozenset(("devn_without_host_node", "idmap_incomplete"))
 # A person's matter, until the operator says that the file may go.
 _FILE_IN_THE_WAY = frozenset(("host_node_not_a_device",))
 
@@ -54,6 +56,9 @@ def steps_needed(
         needed.add("hot_plug")
     if needed & _STARTS and done.keys() & _HOST_STEPS:
         needed.add("fix_config")
+    for_a_person = {cause["name"] for cause in diagnosis["causes"] if cause["severity"] == "needs_person"}
+    if for_a_person & _PREVENT_STARTS:
+        needed -= {*_STARTS, "reboot_host"}
     return [step for step in LADDER if step in needed and step not in done]
 
 

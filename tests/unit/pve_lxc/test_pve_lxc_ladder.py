@@ -27,6 +27,7 @@ def diagnosis(*causes, container="running", verdict="repairable"):
 
 
 UVM = cause("uvm_major_not_allowed", "fix_config")
+NO_START = cause("devn_without_host_node", None, "needs_person")
 FIXED = {"fix_config": {"config_changed": True}}
 
 
@@ -83,6 +84,27 @@ FIXED = {"fix_config": {"config_changed": True}}
             FIXED,
             ["start_container"],
             id="stopped",
+        ),
+        pytest.param(
+            diagnosis(UVM, NO_START, verdict="needs_person"),
+            FIXED,
+            ["hot_plug"],
+            id="would-not-start-again",
+        ),
+        pytest.param(
+            diagnosis(UVM, cause("container_stopped", "start_container"), NO_START, container="stopped"),
+            {},
+            ["fix_config"],
+            id="it-will-not-start",
+        ),
+        pytest.param(
+            diagnosis(cause("gpu_fell_off_bus", "reboot_host"), NO_START), {}, [], id="nor-after-a-reboot"
+        ),
+        pytest.param(
+            diagnosis(cause("devn_without_host_node", "make_nodes"), container="stopped"),
+            {"make_nodes": {"changed": True}},
+            [],
+            id="a-node-that-can-be-made",
         ),
         pytest.param(
             diagnosis(cause("gpu_fell_off_bus", "reboot_host"), UVM),
