@@ -127,7 +127,8 @@ def test_consent_for_a_restart_is_asked_for_by_its_variable(repaired):
 
 def test_a_container_that_would_not_start_again_is_not_stopped(repaired):
     lab("break", "uvm-rule-missing")
-    on(HOST, f"echo 'dev5: /dev/nope,mode=0666' >> {CONF}")
+    # At the top: earlier faults left snapshots, and a line at the end would be one of theirs.
+    on(HOST, f"sed -i '1i dev5: /dev/nope,mode=0666' {CONF}")
     before = pid_of_init()
 
     run = repaired.run(RECOVER, *NO_HOT_PLUG)
