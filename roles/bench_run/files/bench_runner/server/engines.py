@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,7 +29,7 @@ class Served(Struct, frozen=True, kw_only=True):
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
-class Engine:
+class Engine(ABC):
     """The part that SGLang and llama.cpp share."""
 
     path = "/v1/completions"
@@ -76,18 +77,20 @@ class Engine:
             }
         )
 
+    @abstractmethod
     def speculation(self, stream: Stream) -> Speculation | None:
         """What the engine said of one request; None where it said nothing."""
-        raise NotImplementedError
 
     def close(self) -> None:
         self.session.close()
 
+    @abstractmethod
     def _describe(self) -> Served:
-        raise NotImplementedError
+        """What the running server says of itself."""
 
+    @abstractmethod
     def _tokenize_request(self, text: str) -> tuple[str, dict[str, Any]]:
-        raise NotImplementedError
+        """Path and body of the request that tokenizes a text."""
 
     def _extra_body(self) -> dict[str, Any]:
         return {}
