@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pandas as pd
@@ -12,7 +13,7 @@ from collector.frames import points_frame
 from collector.table import Chapter, Shown, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from collector.records import Workload
     from collector.sections import Section
@@ -113,27 +114,32 @@ def chapters(points: Points) -> tuple[Chapter, ...]:
     return tuple(found)
 
 
+def _by_configuration(  # noqa: PLR0913 - what differs between two tables of one shape, named at each call
+    points: Points, workload: Workload, show: Callable[[Row], Shown], *, key: str, title: str, note: str
+) -> Table:
+    """A row a configuration, a column a point of the workload."""
+    values = points.section.workloads[workload]
+    rows = tuple(
+        (points.label(node, name), *(show(Row(node, name, value)) for value in values))
+        for node, name in points.row_names()
+    )
+    header = ("configuration", *(point_title(workload, value) for value in values))
+    return Table(f"{key}-{workload}", f"{WORKLOAD_TITLES[workload]}: {title}", note, header, 1, rows)
+
+
 def throughput(points: Points) -> Chapter:
     """Configuration x point in tokens per second, with the speed-up against the baseline."""
-    tables = []
-    for workload, values in points.section.workloads.items():
-        rows = [
-            (
-                points.label(node, name),
-                *(_marked(points, Row(node, name, value), workload) for value in values),
-            )
-            for node, name in points.row_names()
-        ]
-        tables.append(
-            Table(
-                f"throughput-{workload}",
-                f"{WORKLOAD_TITLES[workload]}: output tokens per second",
-                _mean_note(points, "The second figure is the speed-up against the baseline."),
-                ("configuration", *(point_title(workload, value) for value in values)),
-                1,
-                tuple(rows),
-            )
+    tables = [
+        _by_configuration(
+            points,
+            workload,
+            partial(_marked, points, workload=workload),
+            key="throughput",
+            title="output tokens per second",
+            note=_mean_note(points, "The second figure is the speed-up against the baseline."),
         )
+        for workload in points.section.workloads
+    ]
     columns = ["output_tps", "output_tps_low", "output_tps_high", "baseline_tps", "speedup"]
     return Chapter("throughput", "Throughput", tuple(tables), points.long(points.frame, columns))
 
@@ -157,25 +163,17 @@ def latency(points: Points) -> Chapter:
 
 def accept_length(points: Points) -> Chapter:
     """Tokens per verify step of speculative decoding, as the engine reports it."""
-    tables = []
-    for workload, values in points.section.workloads.items():
-        rows = [
-            (
-                points.label(node, name),
-                *(points.shown(Row(node, name, value), workload, "accept_length") for value in values),
-            )
-            for node, name in points.row_names()
-        ]
-        tables.append(
-            Table(
-                f"accept-length-{workload}",
-                f"{WORKLOAD_TITLES[workload]}: accept length in tokens per verify step",
-                "An engine that does not speculate, or does not say, gives none.",
-                ("configuration", *(point_title(workload, value) for value in values)),
-                1,
-                tuple(rows),
-            )
+    tables = [
+        _by_configuration(
+            points,
+            workload,
+            partial(points.shown, workload=workload, column="accept_length"),
+            key="accept-length",
+            title="accept length in tokens per verify step",
+            note="An engine that does not speculate, or does not say, gives none.",
         )
+        for workload in points.section.workloads
+    ]
     columns = ["accept_length", "verify_steps", "draft_tokens", "accepted_drafts"]
     return Chapter("accept-length", "Accept length", tuple(tables), points.long(points.frame, columns))
 
