@@ -14,6 +14,7 @@ import pytest
 from model_stager import copying, lock
 from model_stager.errors import BusyError, SourceUnusableError, StoppedError
 from model_stager.manifest import FileEntry, hash_file
+from model_stager.origins import LocalFile
 from model_stager.parts import PartJournal
 from model_stager.staging import Options, prepare_state, stage
 from model_stager.tally import Tally
@@ -33,7 +34,7 @@ def small_parts(monkeypatch):
 def weights(tmp_path):
     path = tmp_path / "weights"
     path.write_bytes(random.Random(3).randbytes(8 * MB + 123))  # noqa: S311 - no secret
-    size, sha256, _ = hash_file(path)
+    size, sha256 = hash_file(path)
     return path, FileEntry("weights", size, sha256)
 
 
@@ -71,11 +72,11 @@ class Until(threading.Event):
 def test_a_stopped_file_goes_on_from_its_last_mark(small_parts, weights, land, tmp_path):
     path, entry = weights
     with pytest.raises(StoppedError):
-        copying.pump(path, land(), Until(5))
+        copying.pump(LocalFile(path), land(), Until(5))
 
     tally = Tally(entry.size_bytes)
     landing = land(tally)
-    copying.pump(path, landing, threading.Event())
+    copying.pump(LocalFile(path), landing, threading.Event())
 
     assert landing.sha256() == entry.sha256
     assert tally.copied_bytes == entry.size_bytes - 5 * MB
@@ -85,7 +86,7 @@ def test_a_stopped_file_goes_on_from_its_last_mark(small_parts, weights, land, t
 def test_a_part_that_has_changed_since_is_not_trusted(small_parts, weights, land, tmp_path):
     path, entry = weights
     with pytest.raises(StoppedError):
-        copying.pump(path, land(), Until(5))
+        copying.pump(LocalFile(path), land(), Until(5))
     with (tmp_path / "landed").open("r+b") as stream:
         stream.seek(3 * MB + 7)
         stream.write(b"x")
@@ -93,14 +94,14 @@ def test_a_part_that_has_changed_since_is_not_trusted(small_parts, weights, land
     landing = land()
 
     assert landing.offset == 3 * MB, "the three megabytes before the changed one"
-    copying.pump(path, landing, threading.Event())
+    copying.pump(LocalFile(path), landing, threading.Event())
     assert landing.sha256() == entry.sha256
 
 
 def test_a_torn_last_line_of_the_journal_costs_one_part_only(small_parts, weights, land, tmp_path):
     path, _ = weights
     with pytest.raises(StoppedError):
-        copying.pump(path, land(), Until(5))
+        copying.pump(LocalFile(path), land(), Until(5))
     journal = tmp_path / "journal.jsonl"
     os.truncate(journal, journal.stat().st_size - 20)
 
@@ -109,7 +110,7 @@ def test_a_torn_last_line_of_the_journal_costs_one_part_only(small_parts, weight
 
 def test_a_journal_of_other_contents_is_not_used(small_parts, weights, land, tmp_path):
     with pytest.raises(StoppedError):
-        copying.pump(weights[0], land(), Until(5))
+        copying.pump(LocalFile(weights[0]), land(), Until(5))
 
     journal = PartJournal(tmp_path / "journal.jsonl", "another digest")
 
@@ -132,7 +133,7 @@ def test_a_source_that_ends_midway_is_continued_by_the_next(weights, land, tmp_p
 
     used = copying.copy_verified(
         landing,
-        [(Named("first"), half), (Named("second"), path)],
+        [(Named("first"), LocalFile(half)), (Named("second"), LocalFile(path))],
         threading.Event(),
         lambda source, reason: reasons.append((source.label, str(reason))),
     )
@@ -151,7 +152,7 @@ def test_a_wrong_beginning_from_one_source_does_not_condemn_the_next(weights, la
 
     used = copying.copy_verified(
         landing,
-        [(Named("first"), half), (Named("second"), path)],
+        [(Named("first"), LocalFile(half)), (Named("second"), LocalFile(path))],
         threading.Event(),
         lambda source, _: reasons.append(source.label),
     )
@@ -163,7 +164,7 @@ def test_a_wrong_beginning_from_one_source_does_not_condemn_the_next(weights, la
 
 def test_a_source_that_can_not_be_opened_is_a_reason(weights, land):
     with pytest.raises(SourceUnusableError, match="can't be opened: No such file"):
-        copying.pump(weights[0].with_name("gone"), land(), threading.Event())
+        copying.pump(LocalFile(weights[0].with_name("gone")), land(), threading.Event())
 
 
 def start_stager(cache, root):

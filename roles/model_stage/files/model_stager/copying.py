@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from model_stager.hashing import RunningHash
     from model_stager.manifest import FileEntry
+    from model_stager.origins import Origin
     from model_stager.parts import PartJournal
     from model_stager.sources import Source
     from model_stager.tally import Tally
 
 PART = 64 << 20  # a mark in the journal, and a drop of the source's pages, this often
-AHEAD = 16 << 20  # asked for in advance: many disks read ahead by 128 kB only
 
 
 class Landing:
@@ -104,57 +104,43 @@ class Landing:
         os.close(self._descriptor)
 
 
-def pump(path: Path, landing: Landing, stop: threading.Event) -> None:
+def pump(origin: Origin, landing: Landing, stop: threading.Event) -> None:
     """Bring the rest of the file from the source; what has landed stays right when the source fails."""
     name = landing.entry.name
     try:
-        source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as exc:
-        raise SourceUnusableError(f"{name} can't be opened: {exc.strerror}") from exc
-    try:
-        os.posix_fadvise(source, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        asked = dropped = landing.offset
-        while landing.offset < landing.size:
-            if stop.is_set():
-                landing.mark()
-                raise StoppedError("stopped")
-            if landing.offset >= asked:
-                asked = landing.offset + AHEAD
-                os.posix_fadvise(source, landing.offset, 2 * AHEAD, os.POSIX_FADV_WILLNEED)
-            view = landing.buffer()
-            try:
-                got = os.preadv(source, [view], landing.offset)
-            except OSError as exc:
-                raise SourceUnusableError(
-                    f"{name} can't be read at byte {landing.offset}: {exc.strerror}"
-                ) from exc
-            if got == 0:
-                raise SourceUnusableError(
-                    f"{name} ends at byte {landing.offset}, it should have {landing.size}"
-                )
-            landing.append(view[:got])
-            if landing.offset - dropped >= PART:
-                os.posix_fadvise(source, dropped, landing.offset - dropped, os.POSIX_FADV_DONTNEED)
-                dropped = landing.offset
-                landing.mark()
-        os.posix_fadvise(source, dropped, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(source)
+        with contextlib.closing(origin.open(landing.offset, landing.size)) as reader:
+            dropped = landing.offset
+            while landing.offset < landing.size:
+                if stop.is_set():
+                    landing.mark()
+                    raise StoppedError("stopped")
+                view = landing.buffer()
+                got = reader.readinto(view)
+                if got == 0:
+                    raise SourceUnusableError(f"ends at byte {landing.offset}, it should have {landing.size}")
+                landing.append(view[:got])
+                if landing.offset - dropped >= PART:
+                    reader.forget(dropped, landing.offset)
+                    dropped = landing.offset
+                    landing.mark()
+            reader.forget(dropped, landing.offset)
+    except SourceUnusableError as exc:
+        raise SourceUnusableError(f"{name} {exc}") from exc
 
 
 def copy_verified(
     landing: Landing,
-    found: Iterable[tuple[Source, Path]],
+    found: Iterable[tuple[Source, Origin]],
     stop: threading.Event,
     on_reason: Callable[[Source, SourceUnusableError], None],
 ) -> Source | None:
     """The source that could give the file with the right sha256; None when no source could."""
     entry = landing.entry
-    for source, path in found:
+    for source, origin in found:
         # A wrong sum after a continued copy may be the earlier source's fault: once more from the start.
         for _ in range(2 if landing.offset else 1):
             try:
-                pump(path, landing, stop)
+                pump(origin, landing, stop)
             except SourceUnusableError as exc:
                 on_reason(source, exc)
                 break
@@ -163,5 +149,5 @@ def copy_verified(
             sums = f"sha256 {landing.sha256()}, the manifest says {entry.sha256}"
             landing.restart()
         else:
-            on_reason(source, SourceUnusableError(f"{entry.name} ({path}) has {sums}"))
+            on_reason(source, SourceUnusableError(f"{entry.name} ({origin.where}) has {sums}"))
     return None

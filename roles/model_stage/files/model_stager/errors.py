@@ -54,3 +54,15 @@ class StoppedError(StagerError):
 
 class SourceUnusableError(Exception):
     """This source can't give this file; the ladder goes on to the next, and keeps the reason."""
+
+
+class SourceFlakyError(SourceUnusableError):
+    """Worth asking again from where it stopped: a dropped connection, a busy server, a rate limit."""
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class RangeIgnoredError(SourceUnusableError):
+    """The server sends the whole file whatever is asked for: one stream from its first byte is left."""

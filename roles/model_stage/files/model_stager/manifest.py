@@ -146,17 +146,17 @@ def write_whole(path: Path, value: object) -> None:
         raise
 
 
-def hash_file(path: Path, *, git: bool = False) -> tuple[int, str, str]:
-    """Size, sha256 and, when asked, git's blob id of a file."""
+def hash_file(path: Path) -> tuple[int, str]:
+    """Size and sha256 of a file."""
     sha256, count = hashlib.sha256(), 0
     with path.open("rb", buffering=0) as stream:
-        size = os.fstat(stream.fileno()).st_size
-        git_sha1 = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-        buffer = bytearray(1 << 20)
-        view = memoryview(buffer)
+        buffer = memoryview(bytearray(1 << 20))
         while got := stream.readinto(buffer):
-            sha256.update(view[:got])
-            if git:
-                git_sha1.update(view[:got])
+            sha256.update(buffer[:got])
             count += got
-    return count, sha256.hexdigest(), git_sha1.hexdigest() if git else ""
+    return count, sha256.hexdigest()
+
+
+def git_blob_id(content: bytes) -> str:
+    """How git, and so the hub, names a small file."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from model_stager.errors import NoSourceError, SourceUnusableError
-from model_stager.manifest import FileEntry, Manifest, hash_file, read_manifest
+from model_stager.manifest import FileEntry, Manifest, git_blob_id, read_manifest
 from model_stager.text import count_text, some_text
 from model_stager.torn import missing_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator
 
+    from model_stager.origins import Origin
     from model_stager.request import Request
     from model_stager.sources import Source
 
@@ -64,17 +65,19 @@ def complete(manifest: Manifest, sources: list[Source], reasons: Reasons) -> Man
 def _complete_entry(entry: FileEntry, sources: list[Source], reasons: Reasons) -> FileEntry:
     for source in sources:
         try:
-            path = source.locate(entry)
+            origin = source.locate(entry)
             if entry.sha256:
-                return dataclasses.replace(entry, size_bytes=path.stat().st_size)
-            size, sha256, git_sha1 = hash_file(path, git=True)
+                return _sized(entry, origin)
+            content = origin.content()
         except SourceUnusableError as exc:  # noqa: PERF203 - one source fails, the next is asked
             reasons.add(source, exc)
         except OSError as exc:
             reasons.add(source, SourceUnusableError(f"{entry.name} can't be read: {exc.strerror}"))
         else:
+            git_sha1 = git_blob_id(content)
             if git_sha1 == entry.git_sha1:
-                return dataclasses.replace(entry, size_bytes=size, sha256=sha256)
+                sha256 = hashlib.sha256(content).hexdigest()
+                return dataclasses.replace(entry, size_bytes=len(content), sha256=sha256)
             reasons.add(
                 source,
                 SourceUnusableError(
@@ -84,9 +87,16 @@ def _complete_entry(entry: FileEntry, sources: list[Source], reasons: Reasons) -
     raise SourceUnusableError(f"{entry.name} is nowhere to be had")
 
 
+def _sized(entry: FileEntry, origin: Origin) -> FileEntry:
+    size = origin.size_bytes()
+    if size is None:
+        raise SourceUnusableError(f"{entry.name} has no known size")
+    return dataclasses.replace(entry, size_bytes=size)
+
+
 def candidates(
     entry: FileEntry, sources: Iterable[Source], reasons: Reasons
-) -> Iterable[tuple[Source, Path]]:
+) -> Iterator[tuple[Source, Origin]]:
     """The sources that seem to have this file, best first."""
     for source in sources:
         try:
@@ -104,12 +114,12 @@ def require_sources(
     found: dict[str, str] = {}
     indexes: list[bytes] = []
     for entry in missing:
-        first = next(iter(candidates(entry, sources, reasons)), None)
+        first = next(candidates(entry, sources, reasons), None)
         if first is None:
             continue
         found[entry.name] = first[0].label
         if entry.name.endswith(".safetensors.index.json"):
-            indexes.append(first[1].read_bytes())
+            indexes.append(first[1].content())
     lost = [entry.name for entry in missing if entry.name not in found]
     if lost:
         raise NoSourceError(

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 from model_stager.errors import BadRequestError, SourceUnusableError
 from model_stager.hf_cache import HfCache, read_tree
 from model_stager.manifest import FileEntry, Manifest, read_manifest, sorted_entries
+from model_stager.origins import LocalFile
 from model_stager.torn import require_sound
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from model_stager.origins import Origin
     from model_stager.request import Request, SourceSpec
 
 
@@ -26,8 +26,8 @@ class Source(Protocol):
     def manifest(self) -> Manifest:
         """What the model consists of, as far as this source knows."""
 
-    def locate(self, entry: FileEntry) -> Path:
-        """A readable file that can be this entry."""
+    def locate(self, entry: FileEntry) -> Origin:
+        """Where the bytes are that can be this entry's."""
 
 
 class HfCacheSource:
@@ -65,11 +65,11 @@ class HfCacheSource:
         origin = "hf_blobs" if tree is None else "hf_tree"
         return Manifest(self._request.name, self._request.repo, commit, origin, sorted_entries(wanted))
 
-    def locate(self, entry: FileEntry) -> Path:
+    def locate(self, entry: FileEntry) -> Origin:
         cache, commit = self._open()
         path = cache.locate(commit, entry)
         require_sound(path, entry)
-        return path
+        return LocalFile(path)
 
 
 class DirectorySource:
@@ -103,7 +103,7 @@ class DirectorySource:
                 return Manifest(name, repo, tree.stem, "hf_tree", sorted_entries(wanted))
         raise SourceUnusableError(f"there is no manifest {beside}")
 
-    def locate(self, entry: FileEntry) -> Path:
+    def locate(self, entry: FileEntry) -> Origin:
         self._require_folder()
         path = self._path / entry.name
         if path.is_symlink() and not path.exists():
@@ -111,7 +111,7 @@ class DirectorySource:
         if not path.is_file():
             raise SourceUnusableError(f"it has no {entry.name}")
         require_sound(path, entry)
-        return path
+        return LocalFile(path)
 
     def _require_folder(self) -> None:
         if not self._path.is_dir():

@@ -25,8 +25,8 @@ from model_stager.workers import Workers
 if TYPE_CHECKING:
     import threading
     from collections.abc import Iterator
-    from pathlib import Path
 
+    from model_stager.origins import Origin
     from model_stager.request import Request
     from model_stager.sources import Source
 
@@ -116,7 +116,7 @@ class Stager:
 
         def check(entry: FileEntry) -> None:
             tally.begin(entry.name, "the published copy")
-            size, sha256, _git = hash_file(self._request.published / entry.name)
+            size, sha256 = hash_file(self._request.published / entry.name)
             tally.land(size)
             tally.end(None, size)
             if sha256 != entry.sha256:
@@ -143,10 +143,10 @@ class Stager:
         large = sum((entry.size_bytes or 0) > LARGE for entry in missing)
         behind = 0 < large < self._options.threads  # cores would be idle
 
-        def found(entry: FileEntry) -> Iterator[tuple[Source, Path]]:
-            for source, path in candidates(entry, plan.sources, plan.reasons):
+        def found(entry: FileEntry) -> Iterator[tuple[Source, Origin]]:
+            for source, origin in candidates(entry, plan.sources, plan.reasons):
                 tally.begin(entry.name, source.label)
-                yield source, path
+                yield source, origin
 
         def copy(entry: FileEntry) -> None:
             size = entry.size_bytes or 0

@@ -24,7 +24,7 @@ def create_manifest(folder: Path, name: str, repo: str | None, revision: str | N
         inside = path.relative_to(folder)
         if any(part.startswith(".") for part in inside.parts) or not path.is_file():
             continue
-        size, sha256, _ = hash_file(path)
+        size, sha256 = hash_file(path)
         entry = FileEntry(inside.as_posix(), size, sha256)
         try:
             require_sound(path, entry)
@@ -59,7 +59,7 @@ def _wrong_sums(folder: Path, manifest: Manifest, known: set[str]) -> list[str]:
         if entry.name in known:
             continue
         try:
-            size, sha256, _ = hash_file(folder / entry.name)
+            size, sha256 = hash_file(folder / entry.name)
         except OSError as exc:
             wrong.append(f"{entry.name}: {exc.strerror}")
             continue
