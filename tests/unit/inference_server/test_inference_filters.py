@@ -96,9 +96,9 @@ def test_each_shipped_configuration_becomes_a_unit_and_a_description(shipped, fi
 
 def test_the_story_has_all_its_configurations():
     names = set(read("fleet/configurations.yml")["configurations"])
-    kinds = ("auto", "dflash-linear", "ddtree-b15", "ddtree-b16", "ddtree-b32", "ddtree-b64")
+    kinds = ("auto", "dflash-linear", *(f"ddtree-b{budget}" for budget in (8, 12, 15, 16, 32, 64)))
 
-    assert names == {f"tp{tp}-{kind}" for tp in (1, 4, 8) for kind in kinds} | {"tp8-eagle3"}
+    assert names == {f"tp{tp}-{kind}" for tp in (1, 4, 8) for kind in kinds} | {"tp8-kimi-auto", "tp8-eagle3"}
 
 
 def test_only_engines_that_are_used_are_asked(shipped, filters):
