@@ -50,6 +50,30 @@ options:
     description: Hash everything, whatever the quick proof says.
     type: bool
     default: false
+  python:
+    description:
+      - Interpreter of the venv with the hub's client, used where it is there.
+    type: path
+    default: ''
+  token_file:
+    description: File on the node with the token for the hub; only its owner, root, may read it.
+    type: path
+    default: ''
+  hold:
+    description:
+      - Start nothing where a model can only be had from other nodes, or from the hub while its client is not
+        there; say in RV(needs) what they are asked for.
+    type: bool
+    default: false
+  leave:
+    description: Models that are not this call's business, as their time is still to come.
+    type: list
+    elements: str
+    default: []
+  since:
+    description: When the first call began, by the node's clock since its boot, as that call said.
+    type: float
+    default: 0
   pending:
     description: What an earlier call has left to follow.
     type: list
@@ -86,6 +110,18 @@ finished:
   description: Whether every model is published and proven.
   returned: always
   type: bool
+needs:
+  description: With O(hold), the models that others must give, and what is known of them.
+  returned: always
+  type: list
+holds:
+  description: The models that are published and proven, with their digest and what was asked for.
+  returned: always
+  type: list
+since:
+  description: For the option of that name.
+  returned: always
+  type: float
 pending:
   description: What is left to follow.
   returned: always
@@ -108,6 +144,7 @@ summary:
   type: str
 """
 
+import functools
 import json
 import os
 import sys
@@ -117,7 +154,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.model_stage import command, program, runner, state
+from ansible.module_utils.model_stage import command, others, program, runner, state
 from ansible.module_utils.model_stage.stager import CheckError, Queue, check
 
 
@@ -132,18 +169,26 @@ class Staging:
         self._models = {model["name"]: model for model in self._wanted["models"]}
         self._launcher = runner.choose(self._wanted["launcher"], module.run_command)
         # The clock runs on between calls, as it is the node's own since its boot.
-        self._since = min((item["since"] for item in self._wanted["pending"] or []), default=time.monotonic())
+        begun = (item["since"] for item in self._wanted["pending"] or [])
+        self._since = self._wanted["since"] or min(begun, default=time.monotonic())
+        self._client = bool(self._wanted["python"]) and os.access(self._wanted["python"], os.X_OK)
+        self._python = self._wanted["python"] if self._client else sys.executable
+        self._needs: list[dict[str, Any]] = []
 
     def first_call(self) -> None:
         """Compare and, outside check mode, start."""
+        self._require_secret_token()
         answers = self._check_all()
-        done = [state.record(answer) for answer in answers if answer["action"] == "none"]
+        done = [*self._wanted["done"], *(state.record(each) for each in answers if each["action"] == "none")]
         todo = [answer for answer in answers if answer["action"] != "none"]
         runner.require_writable(self._root, self._wanted["user"])
+        if self._needs and not self._module.check_mode:
+            self._exit(Queue(self._launcher, self._root, []), done, changed=False)
         node_changed = self._prepare_node()
         changed = node_changed or any(answer["changes"] for answer in todo)
         if self._module.check_mode:
             records = [state.record(answer) for answer in answers]
+            changed |= bool(self._needs)
             self._exit(Queue(self._launcher, self._root, []), records, changed=changed)
         self._follow([self._pending(answer) for answer in todo], done, changed=changed)
 
@@ -159,17 +204,29 @@ class Staging:
             if not program.is_installed(self._base, digest):
                 folder = Path(scratch)
                 program.unpack(self._wanted["program"]["zip"], folder)
-            for name in self._models:
+            settled = {*self._wanted["leave"], *(record["model"] for record in self._wanted["done"])}
+            for name in [name for name in self._models if name not in settled]:
                 manifest = self._write_manifest(name, Path(scratch))
-                arguments = [*self._arguments(name, manifest), "--before-bytes", str(taken)]
+                ask = functools.partial(self._ask, str(folder), manifest, taken)
+                model, hold = self._models[name], self._wanted["hold"]
                 try:
-                    answers.append(check(self._module.run_command, sys.executable, str(folder), arguments))
-                    taken += answers[-1]["copy_bytes"]
+                    answer = others.look(model, ask, client=self._client, hold=hold)
                 except CheckError as exc:
                     reasons.append(str(exc))
+                    continue
+                if "needs" in answer:
+                    self._needs.append(answer["needs"])
+                else:
+                    answers.append(answer)
+                    taken += answer["copy_bytes"]
         if reasons:
             self._module.fail_json(msg="\n".join(reasons), finished=True)
         return answers
+
+    def _ask(self, folder: str, manifest: str | None, taken: int, model: others.Model) -> dict[str, Any]:
+        arguments = self._arguments(model, manifest, self._wanted["token_file"])
+        arguments += ["--before-bytes", str(taken)]
+        return check(self._module.run_command, self._python, folder, arguments)
 
     def _write_manifest(self, name: str, folder: Path) -> str | None:
         content = self._wanted["manifests"].get(name)
@@ -178,14 +235,17 @@ class Staging:
         text = content if isinstance(content, str) else json.dumps(content)
         return str(state.write_new(folder, f"{name}.wanted.json", text))
 
-    def _arguments(self, name: str, manifest: str | None) -> list[str]:
-        return command.wanted(
-            self._models[name],
-            self._root,
-            manifest=manifest,
-            reserve_bytes=self._wanted["reserve_bytes"],
-            deep=self._wanted["deep"],
-        )
+    def _arguments(self, model: others.Model, manifest: str | None, token_file: str) -> list[str]:
+        reserve_bytes, deep = self._wanted["reserve_bytes"], self._wanted["deep"]
+        found = command.wanted(model, self._root, manifest=manifest, reserve_bytes=reserve_bytes, deep=deep)
+        return found + command.token(model, token_file)
+
+    def _require_secret_token(self) -> None:
+        """Seen before anything is asked: a token that anybody can read is no secret."""
+        if self._wanted["token_file"] and any(map(command.asks_hub, self._models.values())):
+            fault = others.token_fault(self._wanted["token_file"])
+            if fault:
+                self._module.fail_json(msg=fault, finished=True)
 
     def _prepare_node(self) -> bool:
         """The stager and its user; whether anything was, or would be, made."""
@@ -211,11 +271,16 @@ class Staging:
         runner.hand_over(self._root, name, self._wanted["user"])
         folder = state.state_folder(self._root, name)
         manifest = self._write_manifest(name, folder)
-        arguments = [*self._arguments(name, manifest), "--run", item["run"]]
+        model = self._models[name]
+        token_file = self._wanted["token_file"] if command.asks_hub(model) else ""
+        read_at = self._launcher.token_path(name, token_file)
+        arguments = [*self._arguments(model, manifest, read_at), "--run", item["run"]]
         state.write_new(folder, "launched.json", json.dumps({"run": item["run"]}))
-        argv = command.stager(sys.executable, "stage", arguments)
+        argv = command.stager(self._python, "stage", arguments)
         home = str(program.version_folder(self._base, self._wanted["program"]["digest"]))
-        self._launcher.start(name, argv, folder=home, root=self._root, user=self._wanted["user"])
+        network = command.needs_network(model)
+        setting = command.Setting(home, self._root, self._wanted["user"], network, token_file)
+        self._launcher.start(name, argv, setting)
 
     def _follow(self, pending: list[dict[str, Any]], done: list[dict[str, Any]], *, changed: bool) -> None:
         unforeseen = {item["name"] for item in pending if not item["changes"]}
@@ -225,26 +290,46 @@ class Staging:
         done = [*done, *(state.record(result) for result in queue.finished)]
         if queue.failed:
             self._module.fail_json(
-                msg=queue.failed, finished=True, models=done, waited_s=self._waited(done), changed=changed
+                msg=queue.failed,
+                finished=True,
+                models=done,
+                holds=self._holds(done),
+                waited_s=self._waited(done),
+                changed=changed,
             )
         self._exit(queue, done, changed=changed)
 
     def _exit(self, queue: Queue, done: list[dict[str, Any]], *, changed: bool) -> None:
         order = list(self._models)
         done = sorted(done, key=lambda record: order.index(record["model"]))
-        answer: dict[str, Any] = {"changed": changed, "finished": not queue.pending}
-        answer.update(pending=queue.pending, models=done)
+        answer: dict[str, Any] = {"changed": changed, "since": self._since, "needs": self._needs}
+        answer["finished"] = not queue.pending and (self._module.check_mode or not self._needs)
+        answer.update(pending=queue.pending, models=done, holds=self._holds(done))
         answer["paths"] = {name: str(Path(self._root, name)) for name in self._models}
         answer["digests"] = {record["model"]: record["digest"] for record in done}
         answer["bytes"] = {record["model"]: record["total_bytes"] for record in done}
         if queue.pending:
             answer["progress"] = queue.progress()
-        else:
-            answer["summary"] = "; ".join(record["summary"] for record in done)
+        elif not answer["finished"]:
+            answer["progress"] = "; ".join(map(others.asking, self._needs))
+        elif not self._wanted["leave"]:  # else the last call says it all
+            sentences = [record["summary"] for record in done] + [others.would_ask(n) for n in self._needs]
+            answer["summary"] = "; ".join(sentences)
             answer["waited_s"] = self._waited(done)
             if not self._module.check_mode:
                 answer["recovery"] = {"staged": done}
         self._module.exit_json(**answer)
+
+    def _holds(self, done: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What other nodes could have from here."""
+        return [
+            {
+                "name": record["model"],
+                "digest": record["digest"],
+                "identity": others.identity(self._models[record["model"]]),
+            }
+            for record in done
+        ]
 
     def _waited(self, done: list[dict[str, Any]]) -> dict[str, float]:
         """What the copies took of this run's time: less than all of it, when they had begun before."""
@@ -264,6 +349,11 @@ def main() -> None:
             "user": {"type": "str", "default": ""},
             "launcher": {"type": "str", "choices": ["auto", "systemd", "process"], "default": "auto"},
             "deep": {"type": "bool", "default": False},
+            "python": {"type": "path", "default": ""},
+            "token_file": {"type": "path", "default": "", "no_log": False},  # a path, not the secret
+            "hold": {"type": "bool", "default": False},
+            "leave": {"type": "list", "elements": "str", "default": []},
+            "since": {"type": "float", "default": 0.0},
             "pending": {"type": "list", "elements": "dict"},
             "done": {"type": "list", "elements": "dict", "default": []},
             "wait_s": {"type": "float", "default": 1.0},

@@ -262,7 +262,8 @@ def test_a_root_that_the_user_can_not_write_is_refused_before_anything_is_made(p
 
 
 def test_the_unit_may_only_write_below_the_root():
-    argv = command.systemd_run("tiny", ["python3"], folder="/opt/x", root="/dev/shm", user="model-stager")
+    setting = command.Setting("/opt/x", "/dev/shm", "model-stager")
+    argv = command.systemd_run("tiny", ["python3"], setting)
 
     assert argv[:3] == ["systemd-run", "--quiet", "--unit=model-stage-tiny.service"]
     assert {

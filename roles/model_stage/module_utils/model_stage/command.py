@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 # Reads any cache, writes only below the root, sees no network. No MemoryMax: weights in tmpfs would count.
@@ -18,8 +19,6 @@ HARDENING = (
     "ProtectKernelModules=yes",
     "ProtectKernelLogs=yes",
     "ProtectClock=yes",
-    "PrivateNetwork=yes",
-    "RestrictAddressFamilies=AF_UNIX",
     "RestrictSUIDSGID=yes",
     "RestrictRealtime=yes",
     "LockPersonality=yes",
@@ -29,10 +28,42 @@ HARDENING = (
     "SystemCallFilter=@system-service",
     "UMask=0022",
 )
+NO_NETWORK = ("PrivateNetwork=yes", "RestrictAddressFamilies=AF_UNIX")
+NETWORK = ("RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6",)
+# Kinds of sources that need a network, and what they name of themselves.
+NETWORK_KINDS = ("http", "peer", "hub")
+CREDENTIAL = "hub-token"
 
 
 def unit_name(model: str) -> str:
     return f"model-stage-{model}.service"
+
+
+def credential_path(model: str) -> str:
+    """Where systemd lays the token for the unit alone, readable by its user only."""
+    return f"/run/credentials/{unit_name(model)}/{CREDENTIAL}"
+
+
+def needs_network(model: dict[str, Any]) -> bool:
+    return any(source["kind"] in NETWORK_KINDS for source in model.get("sources") or [])
+
+
+def asks_hub(model: dict[str, Any]) -> bool:
+    return any(source["kind"] == "hub" for source in model.get("sources") or [])
+
+
+def source_text(source: dict[str, Any]) -> str:
+    """A rung of the ladder as the stager's command line has it."""
+    kind = source["kind"]
+    if kind == "hub":
+        return f"hub={source['endpoint']}" if source.get("endpoint") else "hub"
+    if kind == "http":
+        return f"http={source['url']}"
+    if kind == "peer":
+        return f"peer={source['name']}={source['url']}"
+    if kind == "absent":
+        return f"absent={source['name']}={source['reason']}"
+    return f"{kind}={source['path']}"
 
 
 def wanted(
@@ -43,7 +74,7 @@ def wanted(
     if model.get("repo"):
         found += ["--repo", model["repo"]]
     for source in model.get("sources") or []:
-        found += ["--source", f"{source['kind']}={source['path']}"]
+        found += ["--source", source_text(source)]
     for option in ("include", "exclude"):
         for pattern in model.get(option) or []:
             found += [f"--{option}", pattern]
@@ -54,22 +85,41 @@ def wanted(
     return [*found, "--deep"] if deep else found
 
 
+def token(model: dict[str, Any], token_file: str) -> list[str]:
+    """Only for a model that the hub is asked for: the path of the token, never the token."""
+    return ["--token-file", token_file] if token_file and asks_hub(model) else []
+
+
 def stager(python: str, verb: str, arguments: list[str]) -> list[str]:
     """Run from the program's folder; neither the user's site-packages nor byte code matter."""
     return [python, "-s", "-B", "-m", "model_stager", verb, *arguments]
 
 
-def systemd_run(model: str, command: list[str], *, folder: str, root: str, user: str) -> list[str]:
+@dataclass(frozen=True)
+class Setting:
+    """Where the stager of a model runs, as whom, and what it may see."""
+
+    folder: str
+    root: str
+    user: str
+    network: bool = False
+    token_file: str = ""  # of the hub; empty where it is not asked
+
+
+def systemd_run(model: str, command: list[str], setting: Setting) -> list[str]:
     """A transient unit: it outlives the connection, and systemd knows how it ended."""
     found = [
         "systemd-run",
         "--quiet",
         f"--unit={unit_name(model)}",
-        f"--description=Stage {model} into {root}",
+        f"--description=Stage {model} into {setting.root}",
     ]
-    properties = [*HARDENING, f"WorkingDirectory={folder}", f"ReadWritePaths={root}"]
-    if user:
-        properties.append(f"User={user}")
+    properties = [*HARDENING, *(NETWORK if setting.network else NO_NETWORK)]
+    properties += [f"WorkingDirectory={setting.folder}", f"ReadWritePaths={setting.root}"]
+    if setting.token_file:
+        properties.append(f"LoadCredential={CREDENTIAL}:{setting.token_file}")
+    if setting.user:
+        properties.append(f"User={setting.user}")
     return found + [f"--property={value}" for value in properties] + ["--", *command]
 
 

@@ -28,11 +28,15 @@ class Systemd:
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def start(self, model: str, argv: list[str], *, folder: str, root: str, user: str) -> None:
+    def token_path(self, model: str, token_file: str) -> str:
+        """Where the stager reads the token: root's file, handed to this unit alone."""
+        return command.credential_path(model) if token_file else ""
+
+    def start(self, model: str, argv: list[str], setting: command.Setting) -> None:
         self._run(
             ["systemctl", "reset-failed", command.unit_name(model)]
         )  # of an earlier run; often there is none
-        rc, out, err = self._run(command.systemd_run(model, argv, folder=folder, root=root, user=user))
+        rc, out, err = self._run(command.systemd_run(model, argv, setting))
         if rc:
             raise StartError(f"{command.unit_name(model)} could not be started: {(err or out).strip()}")
 
@@ -65,16 +69,20 @@ class Process:
     def __init__(self) -> None:
         self._last_words = ""
 
-    def start(self, model: str, argv: list[str], *, folder: str, root: str, user: str) -> None:
+    def token_path(self, _model: str, token_file: str) -> str:
+        """Root's own file: the stager's one capability is to read."""
+        return token_file
+
+    def start(self, model: str, argv: list[str], setting: command.Setting) -> None:
         """Return when it works, or has ended, or has said why it can't."""
-        detached = ["setsid", "--fork", *command.setpriv(argv, user=user)]
+        detached = ["setsid", "--fork", *command.setpriv(argv, user=setting.user)]
         with tempfile.TemporaryFile() as words:
             subprocess.run(
-                detached, cwd=folder, stdin=subprocess.DEVNULL, stdout=words, stderr=words, check=True
+                detached, cwd=setting.folder, stdin=subprocess.DEVNULL, stdout=words, stderr=words, check=True
             )
             deadline = time.monotonic() + START_S
             while time.monotonic() < deadline:
-                if state.lock_is_held(root, model) or os.fstat(words.fileno()).st_size:
+                if state.lock_is_held(setting.root, model) or os.fstat(words.fileno()).st_size:
                     break
                 time.sleep(0.01)
             words.seek(0)

@@ -24,6 +24,10 @@ class RunCommand(Protocol):
 class CheckError(Exception):
     """The stager refused what was asked for; nothing was written."""
 
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
 
 def check(run: RunCommand, python: str, folder: str, arguments: list[str]) -> dict[str, Any]:
     """What `stage` would do, by the stager itself."""
@@ -31,7 +35,7 @@ def check(run: RunCommand, python: str, folder: str, arguments: list[str]) -> di
     if rc:
         lines = [line for line in err.splitlines() if line.startswith("model_stager: ")]
         raise CheckError(
-            lines[-1][len("model_stager: ") :] if lines else err.strip()[-500:] or f"exit code {rc}"
+            lines[-1][len("model_stager: ") :] if lines else err.strip()[-500:] or f"exit code {rc}", rc
         )
     answer: dict[str, Any] = json.loads(out)
     return answer
