@@ -28,6 +28,7 @@ COMMAND_S = 30.0
 STOP_GRACE_S = 15.0
 EMPTY_S = 10.0
 JOURNAL_LINES = 200
+LOG_LINES = 40
 LINE_CHARS = 2000
 JOURNAL_BYTES = 16 * 1024 * 1024
 
@@ -172,12 +173,7 @@ def evidence(system: System, unit: str) -> dict[str, Any]:
         # systemd forgets a unit that has ended with status 0, as a crashed server can; its journal remembers.
         found["InvocationID"], since_us = last_run(system, unit)
     if found["InvocationID"]:
-        # --all: a line with colours or a progress bar would else be replaced by "[blob data]".
-        query = ["journalctl", "--no-pager", "--all", "--output=cat", f"--lines={JOURNAL_LINES}"]
-        done = system.run([*query, *of_run(found["InvocationID"])])
-        found["journal"] = lines(done.stdout)[-JOURNAL_LINES:]
-        if done.returncode != 0:
-            found["notes"].append(f"journalctl: {text(done.stderr).strip()}")
+        found["journal"], found["notes"] = run_lines(system, found["InvocationID"], JOURNAL_LINES)
     # The kernel's log is the machine's: its lines may be of another container. --syslog needs no /dev/kmsg.
     done = system.run(["dmesg", "--syslog", "--raw"])
     if done.returncode != 0:
@@ -185,6 +181,22 @@ def evidence(system: System, unit: str) -> dict[str, Any]:
     if since_us:
         found["kernel"] = kernel_lines(lines(done.stdout), since_us / 1e6 - 1.0)[-JOURNAL_LINES:]
     return found
+
+
+def log(system: System, unit: str) -> dict[str, Any]:
+    """State and newest log lines of the run that is on: cheap enough to be asked while a model loads."""
+    found = show(system, unit)
+    said, notes = run_lines(system, found["InvocationID"], LOG_LINES) if found["InvocationID"] else ([], [])
+    return {**found, "journal": said, "notes": notes}
+
+
+def run_lines(system: System, invocation: str, count: int) -> tuple[list[str], list[str]]:
+    """A run's last lines, and why there are none where the journal can't be read."""
+    # --all: a line with colours or a progress bar would else be replaced by "[blob data]".
+    query = ["journalctl", "--no-pager", "--all", "--output=cat", f"--lines={count}"]
+    done = system.run([*query, *of_run(invocation)])
+    notes = [] if done.returncode == 0 else [f"journalctl: {text(done.stderr).strip()}"]
+    return lines(done.stdout)[-count:], notes
 
 
 def of_run(invocation: str) -> list[str]:
@@ -224,7 +236,7 @@ def kernel_lines(raw: Sequence[str], since_s: float) -> list[str]:
     return found
 
 
-VERBS = {"start": start, "stop": stop, "show": show, "evidence": evidence}
+VERBS = {"start": start, "stop": stop, "show": show, "log": log, "evidence": evidence}
 
 
 def parse(request: bytes) -> tuple[str, str]:

@@ -256,6 +256,18 @@ def test_evidence_has_the_runs_journal_and_the_kernels_lines_since_its_start(mac
     assert answer["notes"] == []
 
 
+def test_log_has_the_newest_lines_of_the_run_that_is_on(machine):
+    machine.run_unit("tp1-auto")
+    bar = "Loading shards:  50% Completed | 1/2\rLoading shards: 100% Completed | 2/2"
+    (machine.folder / "bin/journal").write_text("\n".join([*(f"line {n}" for n in range(60)), bar]))
+
+    answer = machine.ask({"verb": "log", "configuration": "tp1-auto"})
+
+    assert (answer["ActiveState"], len(answer["journal"])) == ("active", 40)
+    assert answer["journal"][-1] == "Loading shards: 100% Completed | 2/2"
+    assert "kernel" not in answer
+
+
 def write_runs(machine, boot: str) -> None:
     records = [
         {"INVOCATION_ID": "def", "__MONOTONIC_TIMESTAMP": "4000000", "_BOOT_ID": boot},
