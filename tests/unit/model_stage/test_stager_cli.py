@@ -82,7 +82,7 @@ def test_a_failure_is_one_line_and_a_result(wanted, root, cache):
 @pytest.mark.parametrize(
     ("change", "code", "said"),
     [
-        (("--source", "hub=/x"), 2, "has an unknown kind: hf_cache or directory"),
+        (("--source", "s3=/x"), 2, "has an unknown kind: hf_cache=/path, directory=/path, http=URL or hub"),
         (("--source", "directory=x"), 2, "needs an absolute path"),
         (("--root", "/no/such"), 2, "the folder to stage into, /no/such, does not exist"),
         (("--revision", "v9"), 3, "has no revision 'v9'"),

@@ -17,7 +17,7 @@ from model_stager.errors import BadRequestError, StagerError
 from model_stager.manifest import write_whole
 from model_stager.outcome import Outcome, failure
 from model_stager.plan import Plan, make_plan, require_possible
-from model_stager.request import UNNEEDED, Request, parse_source
+from model_stager.request import PATIENCE_S, STALL_S, UNNEEDED, Request, parse_source
 from model_stager.staging import Options, stage
 from model_stager.text import bytes_text, count_text, some_text
 from model_stager.trusted import create_manifest, verify_published
@@ -54,14 +54,14 @@ def _parser() -> argparse.ArgumentParser:
     wanted = argparse.ArgumentParser(add_help=False)
     wanted.add_argument("--name", required=True, help="the model's name; it is published as ROOT/NAME/")
     wanted.add_argument("--root", type=Path, default=Path("/dev/shm"), help="default: %(default)s")  # noqa: S108 - the purpose
-    wanted.add_argument("--repo", help="organisation/model, for a source of kind hf_cache")
+    wanted.add_argument("--repo", help="organisation/model, for hf_cache and hub")
     wanted.add_argument("--revision", default="main", help="branch, tag or commit (default: %(default)s)")
     wanted.add_argument(
         "--source",
         action="append",
         default=[],
-        metavar="KIND=PATH",
-        help="hf_cache or directory; tried in order",
+        metavar="KIND=PLACE",
+        help="hf_cache=/path, directory=/path, http=URL, hub or hub=URL; tried in order",
     )
     wanted.add_argument("--manifest", type=Path, help="what the model consists of, when no source says it")
     wanted.add_argument(
@@ -69,6 +69,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     wanted.add_argument(
         "--exclude", action="append", metavar="PATTERN", help="not these (default: documents)"
+    )
+    wanted.add_argument("--token-file", type=Path, help="with the hub's token; only its owner may read it")
+    wanted.add_argument(
+        "--stall-s", type=float, default=STALL_S, help="leave a source that gives no byte for so long"
+    )
+    wanted.add_argument(
+        "--patience-s", type=float, default=PATIENCE_S, help="how long a busy source is asked again"
     )
     wanted.add_argument("--reserve-bytes", type=int, default=0, help="memory to be left for the engine")
     wanted.add_argument("--deep", action="store_true", help="hash everything, whatever the quick proof says")
@@ -121,6 +128,9 @@ def _request(args: argparse.Namespace) -> Request:
         include=tuple(args.include or ("*",)),
         exclude=tuple(UNNEEDED if args.exclude is None else filter(None, args.exclude)),
         reserve_bytes=args.reserve_bytes,
+        token_file=args.token_file,
+        stall_s=args.stall_s,
+        patience_s=args.patience_s,
     )
 
 

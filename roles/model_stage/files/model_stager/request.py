@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from model_stager.errors import BadRequestError
+from model_stager.urls import require_url, visible
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
 REPO = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$")
-KINDS = ("hf_cache", "directory")
+HUB = "https://huggingface.co"
+STALL_S = 30.0
+PATIENCE_S = 60.0
 # No engine reads these, and a download with `--include` leaves them out.
 UNNEEDED = (".gitattributes", ".gitignore", "*.md", "LICENSE*", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.svg")
 
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """A rung of the ladder: a kind and a path."""
+    """A rung of the ladder: a kind, and a path or a URL."""
 
     kind: str
-    path: Path
+    path: Path = Path()
+    url: str = ""
+    name: str = ""  # of a node, or of what is absent
+    reason: str = ""  # why it is absent
 
     @property
     def label(self) -> str:
-        return "the HF cache" if self.kind == "hf_cache" else f"the directory {self.path}"
+        return {
+            "hf_cache": "the HF cache",
+            "directory": f"the directory {self.path}",
+            "http": f"the server {visible(self.url)}",
+            "peer": f"the node {self.name}",
+            "hub": f"the hub {visible(self.url)}",
+            "absent": self.name,
+        }[self.kind]
 
 
 @dataclass(frozen=True)
@@ -41,6 +55,9 @@ class Request:
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = UNNEEDED
     reserve_bytes: int = 0
+    token_file: Path | None = None  # for the hub
+    stall_s: float = STALL_S  # without a byte for so long, a source is left for the next
+    patience_s: float = PATIENCE_S  # how long a source that is busy is asked again
 
     def __post_init__(self) -> None:
         if not NAME.match(self.name):
@@ -53,10 +70,11 @@ class Request:
             )
         if not self.sources:
             raise BadRequestError(f"{self.name}: no source is given")
-        if self.repo is None and any(source.kind == "hf_cache" for source in self.sources):
-            raise BadRequestError(
-                f"{self.name}: a source of kind hf_cache needs the repo (`organisation/model`)"
-            )
+        for kind in ("hf_cache", "hub"):
+            if self.repo is None and any(source.kind == kind for source in self.sources):
+                raise BadRequestError(
+                    f"{self.name}: a source of kind {kind} needs the repo (`organisation/model`)"
+                )
 
     def wants(self, file: str) -> bool:
         """Whether the file belongs to the model as asked for."""
@@ -84,12 +102,25 @@ class Request:
 
 
 def parse_source(text: str) -> SourceSpec:
-    """`hf_cache=/root/.cache/huggingface/hub` or `directory=/models/qwen`."""
-    kind, _, path = text.partition("=")
-    if kind not in KINDS:
-        raise BadRequestError(
-            f"the source {text!r} has an unknown kind: {' or '.join(KINDS)}, as `kind=/path`"
-        )
-    if not path.startswith("/"):
-        raise BadRequestError(f"the source {text!r} needs an absolute path, as `{kind}=/path`")
-    return SourceSpec(kind, Path(path))
+    """`hf_cache=/root/.cache/huggingface/hub`, `directory=/models/qwen`, `http=http://host/qwen`, `hub`.
+
+    For a program that knows other nodes: `peer=NAME=URL`, and `absent=NAME=REASON` for what it left out.
+    """
+    kind, _, value = text.partition("=")
+    if kind in ("hf_cache", "directory"):
+        if not value.startswith("/"):
+            raise BadRequestError(f"the source {text!r} needs an absolute path, as `{kind}=/path`")
+        return SourceSpec(kind, Path(value))
+    if kind == "http":
+        return SourceSpec(kind, url=require_url(value, "http=http://host:port/model"))
+    if kind == "hub":
+        endpoint = value or os.environ.get("HF_ENDPOINT") or HUB
+        return SourceSpec(kind, url=require_url(endpoint, "hub=https://host"))
+    name, _, rest = value.partition("=")
+    if kind == "peer":
+        return SourceSpec(kind, url=require_url(rest, "peer=name=http://host:port/model"), name=name)
+    if kind == "absent" and name and rest:
+        return SourceSpec(kind, name=name, reason=rest)
+    raise BadRequestError(
+        f"the source {text!r} has an unknown kind: hf_cache=/path, directory=/path, http=URL or hub"
+    )

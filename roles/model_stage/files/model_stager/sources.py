@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Callable, Protocol
 
 from model_stager.errors import BadRequestError, SourceUnusableError
 from model_stager.hf_cache import HfCache, read_tree
@@ -119,10 +119,45 @@ class DirectorySource:
             raise SourceUnusableError(f"{self._path} {what}")
 
 
+class AbsentSource:
+    """What whoever asks could not name, kept in its place so that the reasons tell of it."""
+
+    def __init__(self, _request: Request, spec: SourceSpec) -> None:
+        self.label = spec.label
+        self._reason = spec.reason
+
+    def agrees(self, _manifest: Manifest) -> bool | None:
+        return None
+
+    def manifest(self) -> Manifest:
+        raise SourceUnusableError(self._reason)
+
+    def locate(self, _entry: FileEntry) -> Origin:
+        raise SourceUnusableError(self._reason)
+
+
+def _http(request: Request, spec: SourceSpec) -> Source:
+    from model_stager.http_source import HttpSource  # noqa: PLC0415 - a proof from the disk needs no network
+
+    return HttpSource(request, spec)
+
+
+def _hub(request: Request, spec: SourceSpec) -> Source:
+    from model_stager.hub_source import HubSource  # noqa: PLC0415 - as above
+
+    return HubSource(request, spec)
+
+
+KINDS: dict[str, Callable[[Request, SourceSpec], Source]] = {
+    "hf_cache": HfCacheSource,
+    "directory": DirectorySource,
+    "http": _http,
+    "peer": _http,
+    "hub": _hub,
+    "absent": AbsentSource,
+}
+
+
 def open_sources(request: Request) -> list[Source]:
     """The ladder in its order; a source is looked at only when its turn comes."""
-    kinds: dict[str, type[HfCacheSource | DirectorySource]] = {
-        "hf_cache": HfCacheSource,
-        "directory": DirectorySource,
-    }
-    return [kinds[spec.kind](request, spec) for spec in request.sources]
+    return [KINDS[spec.kind](request, spec) for spec in request.sources]
