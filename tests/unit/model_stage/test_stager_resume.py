@@ -11,160 +11,99 @@ import threading
 import time
 
 import pytest
-from model_stager import copying, lock
-from model_stager.errors import BusyError, SourceUnusableError, StoppedError
-from model_stager.manifest import FileEntry, hash_file
+from model_stager import landing, lock, origins
+from model_stager.errors import BusyError, StoppedError
 from model_stager.origins import LocalFile
 from model_stager.parts import PartJournal
 from model_stager.staging import Options, prepare_state, stage
-from model_stager.tally import Tally
 
 from .conftest import ROLE, Cache, model_files, needed, published, run_stage, stager
-
-MB = 1 << 20
+from .copy_kit import MB, Given, Kit, Network, write_weights
 
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    """A mark in the journal each MB."""
-    monkeypatch.setattr(copying, "PART", MB)
+    """A mark in the journal each MB, and extents of one MB."""
+    for name in ("PART", "MIN_EXTENT", "MAX_EXTENT"):
+        monkeypatch.setattr(landing, name, MB)
 
 
 @pytest.fixture
-def weights(tmp_path):
-    path = tmp_path / "weights"
-    path.write_bytes(random.Random(3).randbytes(8 * MB + 123))  # noqa: S311 - no secret
-    size, sha256 = hash_file(path)
-    return path, FileEntry("weights", size, sha256)
+def kit(tmp_path):
+    entry = write_weights(tmp_path / "weights", 8 * MB + 123)
+    return Kit(tmp_path, entry)
 
 
-@pytest.fixture(params=[False, True], ids=["hash beside", "hash behind"])
-def land(request, tmp_path, weights):
-    """Open the landing of a run, with the journal that runs share."""
-    opened = []
+def stopped_at(kit, position):
+    """A run that gets a signal when it has so many bytes."""
 
-    def make(tally=None):
-        for landing in opened:  # the run before has ended
-            landing.close()
-        journal = PartJournal(tmp_path / "journal.jsonl", "digest")
-        landing = copying.Landing(
-            weights[1], tmp_path / "landed", journal, tally or Tally(0), behind=request.param
-        )
-        opened[:] = [landing]
-        return landing
+    def on_read(at, view):
+        if at == position:
+            kit.stop.set()
 
-    yield make
-    for landing in opened:
-        landing.close()
-
-
-class Until(threading.Event):
-    """Set from the n-th look on: a signal in the middle of a file."""
-
-    def __init__(self, looks):
-        super().__init__()
-        self._left = itertools.count(looks, -1)
-
-    def is_set(self):
-        return next(self._left) <= 0
-
-
-def test_a_stopped_file_goes_on_from_its_last_mark(small_parts, weights, land, tmp_path):
-    path, entry = weights
     with pytest.raises(StoppedError):
-        copying.pump(LocalFile(path), land(), Until(5))
-
-    tally = Tally(entry.size_bytes)
-    landing = land(tally)
-    copying.pump(LocalFile(path), landing, threading.Event())
-
-    assert landing.sha256() == entry.sha256
-    assert tally.copied_bytes == entry.size_bytes - 5 * MB
-    assert (tmp_path / "landed").read_bytes() == path.read_bytes()
+        kit.run(Given("first", Network(kit.folder / "weights", on_read)), threads=1)
+    kit.stop.clear()
 
 
-def test_a_part_that_has_changed_since_is_not_trusted(small_parts, weights, land, tmp_path):
-    path, entry = weights
-    with pytest.raises(StoppedError):
-        copying.pump(LocalFile(path), land(), Until(5))
-    with (tmp_path / "landed").open("r+b") as stream:
+def whole_source(kit):
+    return Given("whole", LocalFile(kit.folder / "weights"))
+
+
+def test_a_stopped_file_goes_on_from_its_last_mark(small_parts, kit):
+    stopped_at(kit, 5 * MB)
+
+    kit.run(whole_source(kit))
+
+    assert kit.target.read_bytes() == (kit.folder / "weights").read_bytes()
+    assert kit.tally.resumed_bytes == 6 * MB
+    assert kit.bytes_of("whole") == kit.entry.size_bytes - 6 * MB
+
+
+def test_a_part_that_has_changed_since_is_not_trusted(small_parts, kit):
+    stopped_at(kit, 5 * MB)
+    with kit.target.open("r+b") as stream:
         stream.seek(3 * MB + 7)
         stream.write(b"x")
 
-    landing = land()
+    kit.run(whole_source(kit))
 
-    assert landing.offset == 3 * MB, "the three megabytes before the changed one"
-    copying.pump(LocalFile(path), landing, threading.Event())
-    assert landing.sha256() == entry.sha256
+    assert kit.tally.resumed_bytes == 3 * MB, "the three megabytes before the changed one"
+    assert kit.target.read_bytes() == (kit.folder / "weights").read_bytes()
 
 
-def test_a_torn_last_line_of_the_journal_costs_one_part_only(small_parts, weights, land, tmp_path):
-    path, _ = weights
-    with pytest.raises(StoppedError):
-        copying.pump(LocalFile(path), land(), Until(5))
-    journal = tmp_path / "journal.jsonl"
+def test_a_torn_last_line_of_the_journal_costs_one_part_only(small_parts, kit):
+    stopped_at(kit, 5 * MB)
+    journal = kit.folder / "journal.jsonl"
     os.truncate(journal, journal.stat().st_size - 20)
 
-    assert land().offset >= 4 * MB
+    kit.run(whole_source(kit))
+
+    assert kit.tally.resumed_bytes >= 4 * MB
+    assert kit.target.read_bytes() == (kit.folder / "weights").read_bytes()
 
 
-def test_a_journal_of_other_contents_is_not_used(small_parts, weights, land, tmp_path):
-    with pytest.raises(StoppedError):
-        copying.pump(LocalFile(weights[0]), land(), Until(5))
+def test_a_journal_of_other_contents_is_not_used(small_parts, kit):
+    stopped_at(kit, 5 * MB)
 
-    journal = PartJournal(tmp_path / "journal.jsonl", "another digest")
+    journal = PartJournal(kit.folder / "journal.jsonl", "another digest")
+    journal.close()
 
     assert journal.known == {}
 
 
-class Named:
-    """A source by its label only."""
+def test_what_was_verified_from_a_wrong_source_is_not_blamed_on_the_next(small_parts, kit):
+    """The first run's bytes were as that source had them; the sum at the end tells, and all is read anew."""
+    right = (kit.folder / "weights").read_bytes()
+    (kit.folder / "weights").write_bytes(b"\1" * len(right))
+    stopped_at(kit, 5 * MB)
+    (kit.folder / "weights").write_bytes(right)
 
-    def __init__(self, label):
-        self.label = label
+    kit.run(whole_source(kit))
 
-
-def test_a_source_that_ends_midway_is_continued_by_the_next(weights, land, tmp_path):
-    path, entry = weights
-    half = tmp_path / "half"
-    half.write_bytes(path.read_bytes()[: 3 * MB])
-    reasons, tally = [], Tally(0)
-    landing = land(tally)
-
-    used = copying.copy_verified(
-        landing,
-        [(Named("first"), LocalFile(half)), (Named("second"), LocalFile(path))],
-        threading.Event(),
-        lambda source, reason: reasons.append((source.label, str(reason))),
-    )
-
-    assert used.label == "second"
-    assert reasons == [("first", f"weights ends at byte {3 * MB}, it should have {entry.size_bytes}")]
-    assert tally.copied_bytes == entry.size_bytes
-
-
-def test_a_wrong_beginning_from_one_source_does_not_condemn_the_next(weights, land, tmp_path):
-    path, entry = weights
-    half = tmp_path / "half"
-    half.write_bytes(b"\1" * 3 * MB)
-    reasons = []
-    landing = land()
-
-    used = copying.copy_verified(
-        landing,
-        [(Named("first"), LocalFile(half)), (Named("second"), LocalFile(path))],
-        threading.Event(),
-        lambda source, _: reasons.append(source.label),
-    )
-
-    assert used.label == "second"
-    assert reasons == ["first"]
-    assert landing.sha256() == entry.sha256
-
-
-def test_a_source_that_can_not_be_opened_is_a_reason(weights, land):
-    with pytest.raises(SourceUnusableError, match="can't be opened: No such file"):
-        copying.pump(LocalFile(weights[0].with_name("gone")), land(), threading.Event())
+    assert str(kit.reasons) == ""
+    assert kit.target.read_bytes() == right
+    assert kit.tally.resumed_bytes == 0
 
 
 def start_stager(cache, root):
@@ -204,9 +143,18 @@ def test_the_bytes_are_right_after_fifty_kills(tmp_path, root):
     kill_at_random(50, tmp_path, root)
 
 
-def test_a_stopped_stager_leaves_whole_files_to_the_next_one(want, files):
-    with pytest.raises(StoppedError, match="tiny: stopped; verified parts stay for the next run"):
-        stage(want(), Options(threads=1), Until(9))
+def test_a_stopped_stager_leaves_whole_files_to_the_next_one(want, files, monkeypatch):
+    stop, reads, readinto = threading.Event(), itertools.count(1), origins.LocalReader.readinto
+
+    def counted(reader, view):
+        if next(reads) == 3:  # a shard is done, the second is in work
+            stop.set()
+        return readinto(reader, view)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(origins.LocalReader, "readinto", counted)
+        with pytest.raises(StoppedError, match="tiny: stopped; verified parts stay for the next run"):
+            stage(want(), Options(threads=1), stop)
 
     outcome = run_stage(want())
 

@@ -13,7 +13,7 @@ from model_stager.text import count_text, some_text
 from model_stager.torn import missing_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from model_stager.origins import Origin
     from model_stager.request import Request
@@ -94,17 +94,22 @@ def _sized(entry: FileEntry, origin: Origin) -> FileEntry:
     return dataclasses.replace(entry, size_bytes=size)
 
 
-def candidates(
-    entry: FileEntry, sources: Iterable[Source], reasons: Reasons
-) -> Iterator[tuple[Source, Origin]]:
-    """The sources that seem to have this file, best first."""
+def locate(source: Source, entry: FileEntry) -> Origin:
+    """Where this source has the file; SourceUnusableError, whatever went wrong."""
+    try:
+        return source.locate(entry)
+    except OSError as exc:
+        raise SourceUnusableError(f"{entry.name}: {exc.strerror}") from exc
+
+
+def _first(entry: FileEntry, sources: Iterable[Source], reasons: Reasons) -> tuple[Source, Origin] | None:
+    """The best of the sources that seem to have this file."""
     for source in sources:
         try:
-            yield source, source.locate(entry)
+            return source, locate(source, entry)
         except SourceUnusableError as exc:  # noqa: PERF203 - one source fails, the next is asked
             reasons.add(source, exc)
-        except OSError as exc:
-            reasons.add(source, SourceUnusableError(f"{entry.name}: {exc.strerror}"))
+    return None
 
 
 def require_sources(
@@ -114,7 +119,7 @@ def require_sources(
     found: dict[str, str] = {}
     indexes: list[bytes] = []
     for entry in missing:
-        first = next(candidates(entry, sources, reasons), None)
+        first = _first(entry, sources, reasons)
         if first is None:
             continue
         found[entry.name] = first[0].label

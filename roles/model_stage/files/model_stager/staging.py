@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from model_stager import lock, proof
-from model_stager.copying import Landing, copy_verified
+from model_stager.copying import Copying
 from model_stager.errors import BadRequestError, NoSourceError, StagerError, StoppedError
+from model_stager.inspection import BadFiles
 from model_stager.manifest import FileEntry, hash_file, write_whole
 from model_stager.outcome import Outcome
 from model_stager.parts import PartJournal
 from model_stager.plan import Plan, make_plan, request_record, require_possible
 from model_stager.progress import Reporter
 from model_stager.publish import publish, remove
-from model_stager.resolve import candidates
 from model_stager.room import measure_room
 from model_stager.tally import Tally
-from model_stager.workers import Workers
+from model_stager.transfer import Transfer
+from model_stager.workers import Crew, FileByFile
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterator
 
-    from model_stager.origins import Origin
     from model_stager.request import Request
-    from model_stager.sources import Source
-
-LARGE = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -41,6 +36,8 @@ class Options:
     wait_s: float = 1.0
     deep: bool = False
     run: str = ""
+    stall_s: float = 30.0  # without a byte: the source is left for the next one
+    patience_s: float = 60.0  # of waiting for a source that fails and may recover, per file
 
 
 def stage(request: Request, options: Options, stop: threading.Event) -> Outcome:
@@ -83,9 +80,9 @@ class Stager:
         self._request = request
         self._options = options
         self._stop = stop
-        self._workers = Workers(options.threads, stop)
         self._plan = plan
         self._partial = request.root / f"{request.name}.partial-{plan.manifest.digest[:12]}"
+        self._bad_files = BadFiles(request.state / "bad", request.root, request.reserve_bytes)
         self._reporter = Reporter(request.state / "progress.json", request.name, options.run)
 
     def work(self, started: float) -> Outcome:
@@ -108,6 +105,9 @@ class Stager:
         outcome.seconds = time.monotonic() - started
         return outcome
 
+    def _crew(self) -> Crew:
+        return Crew(self._options.threads, self._stop, self._options.stall_s)
+
     def _hash_suspects(self) -> list[FileEntry]:
         """Which of the unproven files are wrong."""
         suspects = self._plan.suspects
@@ -118,13 +118,15 @@ class Stager:
             tally.begin(entry.name, "the published copy")
             size, sha256 = hash_file(self._request.published / entry.name)
             tally.land(size)
-            tally.end(None, size)
+            tally.end(entry.name, {})
             if sha256 != entry.sha256:
                 wrong.append(entry)
 
         if suspects:
             with self._reporter.during("checking", tally):
-                self._workers.run(suspects, check)
+                Crew(self._options.threads, self._stop, self._options.stall_s).run(
+                    FileByFile(suspects, check)
+                )
         return wrong
 
     def _copy(self, missing: tuple[FileEntry, ...], outcome: Outcome) -> None:
@@ -133,43 +135,38 @@ class Stager:
         for stale in request.root.glob(f"{request.name}.partial-*"):
             if stale != self._partial:
                 remove(stale)
+        self._bad_files.clear()
         require_possible(request, plan, missing, self._partial)
         self._partial.mkdir(mode=0o755, exist_ok=True)
         wanted = {entry.name for entry in missing}
         missing = missing + self._link([entry for entry in plan.manifest.files if entry.name not in wanted])
-        journal = PartJournal(request.state / "journal.jsonl", plan.manifest.digest)
-        durable = not measure_room(request.root).in_memory
         tally = Tally(sum(entry.size_bytes or 0 for entry in missing))
-        large = sum((entry.size_bytes or 0) > LARGE for entry in missing)
-        behind = 0 < large < self._options.threads  # cores would be idle
-
-        def found(entry: FileEntry) -> Iterator[tuple[Source, Origin]]:
-            for source, origin in candidates(entry, plan.sources, plan.reasons):
-                tally.begin(entry.name, source.label)
-                yield source, origin
-
-        def copy(entry: FileEntry) -> None:
-            size = entry.size_bytes or 0
-            if journal.is_whole(entry.name, self._partial / entry.name):
-                tally.land(size, copied=False)
-                return
-            target = self._partial / entry.name
-            with contextlib.closing(Landing(entry, target, journal, tally, behind=behind)) as landing:
-                source = copy_verified(landing, found(entry), self._stop, plan.reasons.add)
-                tally.end(source.label if source else None, size)
-                if source is None:
-                    raise NoSourceError(f"{request.name}: no source could give {entry.name}: {plan.reasons}")
-                landing.finish(durable=durable)
-
+        journal = PartJournal(request.state / "journal.jsonl", plan.manifest.digest)
+        crew = self._crew()
+        patience_s = self._options.patience_s
+        copying = Copying(
+            [Transfer(entry, plan.sources, plan.reasons, patience_s) for entry in missing],
+            crew,
+            folder=self._partial,
+            journal=journal,
+            tally=tally,
+            reasons=plan.reasons,
+            bad_files=self._bad_files,
+            durable=not measure_room(request.root).in_memory,
+        )
         try:
             with self._reporter.during("copying", tally):
-                self._workers.run(sorted(missing, key=lambda entry: -(entry.size_bytes or 0)), copy)
+                crew.run(copying)
+        except NoSourceError as exc:
+            raise NoSourceError(f"{request.name}: {exc}") from exc
         finally:
+            copying.close()
             journal.close()
         self._require_exact()
-        outcome.copied_bytes, outcome.by_source = tally.copied_bytes, tally.by_source
+        outcome.by_source = tally.by_source
+        outcome.copied_bytes = sum(given["bytes"] for given in tally.by_source.values())
         outcome.copied_files = len(missing)
-        outcome.resumed_bytes = tally.landed_bytes - tally.copied_bytes
+        outcome.resumed_bytes = tally.resumed_bytes
 
     def _link(self, right: list[FileEntry]) -> tuple[FileEntry, ...]:
         """Link the published files that are right; what can't be linked is copied after all."""

@@ -12,10 +12,11 @@ class Tally:
     def __init__(self, total_bytes: int) -> None:
         self.total_bytes = total_bytes
         self.landed_bytes = 0  # right, or to be checked at the file's end
-        self.copied_bytes = 0  # read from a source in this run
+        self.copied_bytes = 0  # read from a source in this run, right or wrong
+        self.resumed_bytes = 0  # of files that are right: there from an earlier run
         self.started = time.monotonic()
         self.by_source: dict[str, dict[str, int]] = {}
-        self._current: dict[int, tuple[str, str]] = {}
+        self._current: dict[str, str] = {}  # file → source
         self._lock = threading.Lock()
 
     def land(self, count: int, *, copied: bool = True) -> None:
@@ -26,20 +27,22 @@ class Tally:
 
     def begin(self, file: str, source: str) -> None:
         with self._lock:
-            self._current[threading.get_ident()] = (file, source)
+            self._current[file] = source
 
-    def end(self, source: str | None, size: int) -> None:
+    def end(self, file: str, givers: dict[str, int], *, resumed: int = 0) -> None:
+        """The file is right; these sources gave so many bytes of it."""
         with self._lock:
-            self._current.pop(threading.get_ident(), None)
-            if source is not None:
+            self._current.pop(file, None)
+            self.resumed_bytes += resumed
+            for source, count in givers.items():
                 entry = self.by_source.setdefault(source, {"files": 0, "bytes": 0})
                 entry["files"] += 1
-                entry["bytes"] += size
+                entry["bytes"] += count
 
     def current(self) -> tuple[str, str] | None:
-        """A file in work and its source."""
+        """Of the files in work the one that was begun first, and its source."""
         with self._lock:
-            return next(iter(self._current.values()), None)
+            return next(iter(self._current.items()), None)
 
     @property
     def seconds(self) -> float:

@@ -21,12 +21,8 @@ MAX_HEADER = 100_000_000  # the limit that the safetensors library itself sets
 def require_sound(path: Path, entry: FileEntry) -> None:
     """Raise with the reason when the file can't be the one that the manifest means."""
     try:
-        with path.open("rb") as stream:
-            size = os.fstat(stream.fileno()).st_size
-            head = stream.read(SAMPLE)
-            middle = _read_at(stream.fileno(), size // 2)
-            tail = _read_at(stream.fileno(), max(0, size - SAMPLE))
-            reason = _torn(entry.name, size, (head, middle, tail), stream.fileno())
+        size = path.stat().st_size
+        reason = torn_reason(path, entry.name)
     except PermissionError as exc:
         raise SourceUnusableError(
             f"{entry.name} can't be read by uid {os.geteuid()}: {exc.strerror}"
@@ -38,6 +34,16 @@ def require_sound(path: Path, entry: FileEntry) -> None:
         raise SourceUnusableError(f"{wrong}: {reason}" if reason else wrong)
     if reason:
         raise SourceUnusableError(f"{entry.name}: {reason}")
+
+
+def torn_reason(path: Path, name: str) -> str | None:
+    """What the file is instead of what its name says."""
+    with path.open("rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        head = stream.read(SAMPLE)
+        middle = _read_at(stream.fileno(), size // 2)
+        tail = _read_at(stream.fileno(), max(0, size - SAMPLE))
+        return _torn(name, size, (head, middle, tail), stream.fileno())
 
 
 def _read_at(descriptor: int, offset: int) -> bytes:
