@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 LIVE = ("active", "activating", "reloading", "deactivating")
 
 # What a client of a local server needs: its folder, a socket to the control program, TCP to the server.
@@ -28,7 +32,7 @@ def unit_name(campaign: str) -> str:
     return f"bench-run-{campaign}.service"
 
 
-def run_arguments(wanted: dict[str, object]) -> list[str]:
+def run_arguments(wanted: dict[str, Any]) -> list[str]:
     """The runner's arguments for `run` and `plan`, without the program and the verb."""
     arguments = [
         f"--dir={wanted['root']}/{wanted['campaign']}",
@@ -37,7 +41,21 @@ def run_arguments(wanted: dict[str, object]) -> list[str]:
     return [*arguments, "--retry"] if wanted["retry"] else arguments
 
 
-def start_command(wanted: dict[str, object]) -> list[str]:
+def api_keys(wanted: dict[str, Any]) -> list[tuple[str, str]]:
+    """Credential and file of each planned server that wants a key: only root may read the files."""
+    found = []
+    for name in wanted["plan"].get("configurations", []):
+        path = Path(wanted["configurations_dir"]) / f"{name}.json"
+        try:
+            described = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue  # the runner says so
+        if isinstance(described, dict) and described.get("api_key_file"):
+            found.append((f"{name}.api_key", str(described["api_key_file"])))
+    return found
+
+
+def start_command(wanted: dict[str, Any]) -> list[str]:
     """A transient unit: it outlives the connection, is gone when it ends, and is not started at boot."""
     properties = [
         "Type=exec",
@@ -50,6 +68,7 @@ def start_command(wanted: dict[str, object]) -> list[str]:
         "KillMode=mixed",
         f"TimeoutStopSec={STOP_S}",
         "Environment=LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1",
+        *(f"LoadCredential={name}:{path}" for name, path in api_keys(wanted)),
         *(HARDENING if wanted["hardened"] else ()),
     ]
     return [

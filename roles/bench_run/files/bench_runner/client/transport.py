@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from bench_runner.client.http1 import BrokenHttpError, Response
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _READ_BYTES = 65536
 _LOST_WHILE_IDLE = {"reset", "truncated", "send_failed"}
@@ -51,10 +54,13 @@ class Exchange(Struct, kw_only=True):
 class Connection:
     """A client's connection: opened before the clock starts, reopened where the server closed it."""
 
-    def __init__(self, host: str, port: int, receiver: Receiver) -> None:
+    def __init__(
+        self, host: str, port: int, receiver: Receiver, headers: Mapping[str, str] | None = None
+    ) -> None:
         self.host = host
         self.port = port
         self.receiver = receiver
+        self._headers = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         self._socket: socket.socket | None = None
         self._used = False
 
@@ -87,7 +93,7 @@ class Connection:
         """Send `body`, take the whole response. Never raises for what a server does; the exchange says it."""
         head = (
             f"POST {path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nContent-Type: application/json\r\n"
-            f"Accept: text/event-stream\r\nContent-Length: {len(body)}\r\n\r\n"
+            f"Accept: text/event-stream\r\nContent-Length: {len(body)}\r\n{self._headers}\r\n"
         ).encode()
         kept = self._used
         exchange = await self._once(head + body, stall_s, limit_s)
