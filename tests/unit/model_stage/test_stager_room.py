@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from model_stager.errors import BadRequestError, NoRoomError
-from model_stager.room import Room, filesystem_of, measure_room, on_disk, require_room
+from model_stager.inventory import Staged
+from model_stager.room import Asked, Room, measure_room, mount_of, on_disk, require_room
 
 from .conftest import ROLE, Cache, model_files
 
@@ -15,9 +17,9 @@ GB = 10**9
 PLENTY = Room("tmpfs", 100 * GB, 10_000, 100 * GB, 100 * GB)
 
 
-def ask(room, tmp_path, **fields):
-    fields = {"need_bytes": 52 * GB, "need_files": 12, "reserve_bytes": 0, "others": [], **fields}
-    require_room("qwen", tmp_path, room, **fields)
+def ask(room, tmp_path, others=(), **fields):
+    fields = {"need_bytes": 52 * GB, "need_files": 12, **fields}
+    require_room(Asked("qwen", tmp_path, **fields), room, list(others))
 
 
 def test_plenty_of_room_is_enough(tmp_path):
@@ -55,8 +57,22 @@ def test_the_engines_own_memory_is_left_free(tmp_path):
 
 
 def test_what_could_be_removed_is_named(tmp_path):
-    with pytest.raises(NoRoomError, match=r"also there: kimi \(60\.0 GB\)"):
-        ask(replace(PLENTY, free_bytes=GB), tmp_path, others=["kimi (60.0 GB)"])
+    old = Staged("kimi", "kimi", 60 * GB, time.time() - 3 * 86_400)
+
+    with pytest.raises(NoRoomError) as caught:
+        ask(replace(PLENTY, free_bytes=GB), tmp_path, others=[old])
+
+    assert "; old models there: kimi (60.0 GB, last used 3 days ago). " in str(caught.value)
+    assert "model_stage_grow_allowed lets it grow" in str(caught.value)
+    assert str(caught.value).endswith(
+        "model_stage_remove_allowed lets old models be removed, least recently used first"
+    )
+    assert caught.value.data() == {
+        "limit": "filesystem",
+        "needed": 52 * GB,
+        "free": GB,
+        "removable": ["kimi"],
+    }
 
 
 def test_memory_does_not_matter_on_a_disk(tmp_path):
@@ -108,7 +124,7 @@ def test_the_filesystem_is_that_of_the_longest_mount_point(path, kind):
         "25 22 0:7 / /srv/a\\040b rw - nfs4 server:/x rw\n"
     )
 
-    assert filesystem_of(type(ROLE)(path), mountinfo) == kind
+    assert mount_of(type(ROLE)(path), mountinfo)[1] == kind
 
 
 @given(st.integers(0, 10**12))

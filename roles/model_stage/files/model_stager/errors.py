@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 class StagerError(Exception):
     """Base of all; the message is one sentence for the operator."""
@@ -29,6 +34,31 @@ class NoRoomError(StagerError):
 
     exit_code = 4
     code = "no_room"
+
+    def __init__(
+        self, message: str, *, limit: str = "", needed: int = 0, free: int = 0, removable: Sequence[str] = ()
+    ) -> None:
+        super().__init__(message)
+        self.limit = limit  # filesystem, inodes, memory, cgroup; empty when it showed only midway
+        self.needed = needed
+        self.free = free
+        self.removable = tuple(removable)
+
+    def data(self) -> dict[str, Any]:
+        """For a program that decides what to do about it."""
+        return {
+            "limit": self.limit,
+            "needed": self.needed,
+            "free": self.free,
+            "removable": list(self.removable),
+        }
+
+
+class InUseError(StagerError):
+    """What was to be removed is being read; the message names the process."""
+
+    exit_code = 5
+    code = "in_use"
 
 
 class NotIntactError(StagerError):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from model_stager.text import bytes_text, count_text, seconds_text, some_text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from model_stager.manifest import Manifest
     from model_stager.request import Request
 
@@ -29,10 +31,19 @@ class Outcome:
     resumed_bytes: int = 0
     by_source: dict[str, dict[str, int]] = field(default_factory=dict)
     gone_on: str = ""  # why sources before the used one could not give
+    because: str = ""  # why it is not in memory
+    folder: Path | None = None  # where it is served from, when not from the root
+    served_from: str = ""
 
     def sentence(self, request: Request) -> str:
         files = count_text(len(self.manifest.files), "file")
         name, spent = request.name, seconds_text(self.seconds)
+        if self.because:
+            name = f"{name}: {self.because}"
+        if self.folder is not None:
+            proven = f"proven intact, {files}" if self.action == "none" else f"sha256 of {files} right"
+            why = "" if self.action == "none" else f"{some_text(self.why, 2)}; "
+            return f"{name}: served from {self.served_from} on disk ({self.folder}; {why}{proven}, {spent})"
         if self.action == "none":
             return f"{name}: already in {request.root}, proven intact ({files}, {spent})"
         why = some_text(self.why, 2)
@@ -56,7 +67,7 @@ class Outcome:
             "ok": True,
             "error": None,
             "model": request.name,
-            "path": str(request.published),
+            "path": str(self.folder or request.published),
             "action": self.action,
             "changed": self.changed,
             "why": self.why,
@@ -74,13 +85,15 @@ class Outcome:
         }
 
 
-def failure(request: Request, run: str, code: str, message: str) -> dict[str, Any]:
+def failure(
+    request: Request, run: str, code: str, message: str, data: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """The record of a run that failed."""
     return {
         "schema_version": SCHEMA_VERSION,
         "run": run,
         "ok": False,
-        "error": {"code": code, "message": message},
+        "error": {"code": code, "message": message, **({"data": data} if data else {})},
         "model": request.name,
         "path": str(request.published),
         "changed": False,

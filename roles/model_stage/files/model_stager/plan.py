@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from model_stager import proof
 from model_stager.errors import BadRequestError, NoSourceError
+from model_stager.inventory import staged
 from model_stager.manifest import FileEntry, Manifest, read_manifest
 from model_stager.resolve import Reasons, require_sources, wanted_manifest
-from model_stager.room import measure_room, on_disk, require_room
+from model_stager.room import Asked, measure_room, on_disk, require_room
 from model_stager.sources import open_sources
-from model_stager.text import bytes_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from model_stager.request import Request
@@ -127,32 +128,28 @@ def require_possible(
 ) -> dict[str, str]:
     """Before the first byte: each missing file has a source, and all fits. Returns file → source."""
     found = require_sources(request, plan.manifest, list(missing), plan.sources, plan.reasons)
-    need = before_bytes
+    asked = Asked(
+        subject=request.name,
+        root=request.root,
+        need_bytes=before_bytes + bytes_to_come(missing, partial),
+        need_files=len(missing),
+        reserve_bytes=request.reserve_bytes,
+    )
+    others = [one for one in staged(request.root) if one.model != request.name]
+    require_room(asked, measure_room(request.root), others)
+    return found
+
+
+def bytes_to_come(missing: Iterable[FileEntry], partial: Path) -> int:
+    """What the files will take in the root beyond what an unfinished copy has of them."""
+    need = 0
     for entry in missing:
         landed = partial / entry.name
         here = landed.lstat().st_blocks * 512 if landed.exists() else 0
         need += max(0, on_disk(entry.size_bytes or 0) - here)
-    require_room(
-        request.name,
-        request.root,
-        measure_room(request.root),
-        need_bytes=need,
-        need_files=len(missing),
-        reserve_bytes=request.reserve_bytes,
-        others=other_models(request),
-    )
-    return found
+    return need
 
 
-def other_models(request: Request) -> list[str]:
-    """What else is staged under the root, largest first."""
-    found = []
-    for path in request.root.glob("*.manifest.json"):
-        try:
-            manifest = read_manifest(path)
-        except BadRequestError:
-            continue
-        folder = request.root / path.name[: -len(".manifest.json")]
-        if folder.is_dir():
-            found.append((manifest.total_bytes, folder.name))
-    return [f"{name} ({bytes_text(size)})" for size, name in sorted(found, reverse=True)]
+def partial_folder(request: Request, manifest: Manifest) -> Path:
+    """Where this content is put together before it gets its name."""
+    return request.root / f"{request.name}.partial-{manifest.digest[:12]}"
