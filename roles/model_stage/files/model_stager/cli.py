@@ -25,6 +25,8 @@ from model_stager.trusted import create_manifest, verify_published
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+POLL_S = 0.2
+
 
 def main(argv: list[str] | None = None) -> int:
     os.umask(0o022)  # another user serves what is staged here
@@ -101,6 +103,18 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--root", type=Path, default=Path("/dev/shm"), help="default: %(default)s")  # noqa: S108 - the purpose
     verb.add_argument("--deep", action="store_true", help="hash everything")
     verb.set_defaults(work=_verify)
+
+    verb = verbs.add_parser("serve", help="give published models to other nodes, read-only, until SIGTERM")
+    verb.add_argument("--root", type=Path, default=Path("/dev/shm"), help="default: %(default)s")  # noqa: S108 - the purpose
+    verb.add_argument("--listen", required=True, metavar="ADDRESS:PORT", help="port 0: any free one")
+    verb.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="an address or network that may ask (default: this node alone)",
+    )
+    verb.set_defaults(work=_serve)
 
     manifests = verbs.add_parser("manifest", help="make a manifest").add_subparsers(
         required=True, metavar="VERB"
@@ -203,6 +217,22 @@ def _would(request: Request, plan: Plan, size: int, sources: list[str], seconds:
 
 def _verify(args: argparse.Namespace) -> int:
     sys.stdout.write(verify_published(args.root, args.name, deep=args.deep) + "\n")
+    return 0
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from model_stager.serve import ModelServer  # noqa: PLC0415 - a proof from the disk needs no server
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with ModelServer(args.root, args.listen, args.allow) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(POLL_S,), daemon=True)
+        thread.start()
+        sys.stdout.write(f"the models in {args.root} are served on {server.address}\n")
+        sys.stdout.flush()
+        stop.wait()
+        server.shutdown()
     return 0
 
 

@@ -33,7 +33,7 @@ class HubSource:
         self._commit = ""
         self._tree: dict[str, FileEntry] = {}
         self._failed: SourceUnusableError | None = None
-        self._files: dict[FileEntry, RemoteFile] = {}
+        self._files: dict[str, RemoteFile] = {}
         self._lock = threading.RLock()
 
     def agrees(self, manifest: Manifest) -> bool | None:
@@ -56,19 +56,19 @@ class HubSource:
 
     def locate(self, entry: FileEntry) -> Origin:
         with self._lock:
-            known = self._files.get(entry)
-            if known is None:
-                known = self._look(entry)
-                self._files[entry] = known
-            return known
+            hub, commit = self._pin()
+            listed = self._list().get(entry.name)
+            if listed is None:
+                has = some_text(sorted(self._tree))
+                raise SourceUnusableError(
+                    f"{entry.name} is not in {hub.repo} at {commit[:12]} (it has {has})"
+                )
+            _require_same(entry, listed, commit)
+            if entry.name not in self._files:
+                self._files[entry.name] = self._look(hub, commit, listed)
+            return self._files[entry.name]
 
-    def _look(self, entry: FileEntry) -> RemoteFile:
-        hub, commit = self._pin()
-        listed = self._list().get(entry.name)
-        if listed is None:
-            has = some_text(sorted(self._tree))
-            raise SourceUnusableError(f"{entry.name} is not in {hub.repo} at {commit[:12]} (it has {has})")
-        _require_same(entry, listed, commit)
+    def _look(self, hub: HubClient, commit: str, listed: FileEntry) -> RemoteFile:
         address = HubAddress(hub, commit, listed, self._token)
         if not self._files:  # who may not have one file may have none: known before the first byte
             try:
@@ -76,7 +76,7 @@ class HubSource:
             except SourceUnusableError as exc:
                 self._failed = exc
                 raise
-        return RemoteFile(self._http, address, entry, self._request.patience_s, ranges=True)
+        return RemoteFile(self._http, address, listed, self._request.patience_s, ranges=True)
 
     def _pin(self) -> tuple[HubClient, str]:
         """Ask once; what failed then is not asked again for every file."""
@@ -155,11 +155,12 @@ class HubAddress:
 
 def _require_same(entry: FileEntry, listed: FileEntry, commit: str) -> None:
     """Fifty gigabytes of another version need not be read to know that they are another version."""
-    if entry.sha256 and listed.sha256 and entry.sha256 != listed.sha256:
-        raise SourceUnusableError(
-            f"{entry.name} has sha256 {listed.sha256} at {commit[:12]}, the manifest says {entry.sha256}"
-        )
-    if entry.git_sha1 and listed.git_sha1 and entry.git_sha1 != listed.git_sha1:
-        raise SourceUnusableError(
-            f"{entry.name} has git blob id {listed.git_sha1} at {commit[:12]}, it should be {entry.git_sha1}"
-        )
+    for what, wanted, found in (
+        ("sha256", entry.sha256, listed.sha256),
+        ("git blob id", entry.git_sha1, listed.git_sha1),
+        ("size", entry.size_bytes, listed.size_bytes),
+    ):
+        if wanted is not None and found is not None and wanted != found:
+            raise SourceUnusableError(
+                f"{entry.name} has {what} {found} at {commit[:12]}, the manifest says {wanted}"
+            )
