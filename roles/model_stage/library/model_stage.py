@@ -118,6 +118,10 @@ holds:
   description: The models that are published and proven, with their digest and what was asked for.
   returned: always
   type: list
+will:
+  description: The models that this node can take from its own sources, in the same form.
+  returned: always
+  type: list
 since:
   description: For the option of that name.
   returned: always
@@ -174,13 +178,14 @@ class Staging:
         self._client = bool(self._wanted["python"]) and os.access(self._wanted["python"], os.X_OK)
         self._python = self._wanted["python"] if self._client else sys.executable
         self._needs: list[dict[str, Any]] = []
+        self._will: list[dict[str, Any]] = []
 
     def first_call(self) -> None:
         """Compare and, outside check mode, start."""
-        self._require_secret_token()
         answers = self._check_all()
         done = [*self._wanted["done"], *(state.record(each) for each in answers if each["action"] == "none")]
         todo = [answer for answer in answers if answer["action"] != "none"]
+        self._will = [self._offer(answer) for answer in todo]
         runner.require_writable(self._root, self._wanted["user"])
         if self._needs and not self._module.check_mode:
             self._exit(Queue(self._launcher, self._root, []), done, changed=False)
@@ -240,13 +245,6 @@ class Staging:
         found = command.wanted(model, self._root, manifest=manifest, reserve_bytes=reserve_bytes, deep=deep)
         return found + command.token(model, token_file)
 
-    def _require_secret_token(self) -> None:
-        """Seen before anything is asked: a token that anybody can read is no secret."""
-        if self._wanted["token_file"] and any(map(command.asks_hub, self._models.values())):
-            fault = others.token_fault(self._wanted["token_file"])
-            if fault:
-                self._module.fail_json(msg=fault, finished=True)
-
     def _prepare_node(self) -> bool:
         """The stager and its user; whether anything was, or would be, made."""
         made = runner.ensure_user(
@@ -293,7 +291,7 @@ class Staging:
                 msg=queue.failed,
                 finished=True,
                 models=done,
-                holds=self._holds(done),
+                holds=[self._offer(record) for record in done],
                 waited_s=self._waited(done),
                 changed=changed,
             )
@@ -304,7 +302,8 @@ class Staging:
         done = sorted(done, key=lambda record: order.index(record["model"]))
         answer: dict[str, Any] = {"changed": changed, "since": self._since, "needs": self._needs}
         answer["finished"] = not queue.pending and (self._module.check_mode or not self._needs)
-        answer.update(pending=queue.pending, models=done, holds=self._holds(done))
+        answer.update(pending=queue.pending, models=done, will=self._will)
+        answer["holds"] = [self._offer(record) for record in done] if not self._module.check_mode else []
         answer["paths"] = {name: str(Path(self._root, name)) for name in self._models}
         answer["digests"] = {record["model"]: record["digest"] for record in done}
         answer["bytes"] = {record["model"]: record["total_bytes"] for record in done}
@@ -320,16 +319,10 @@ class Staging:
                 answer["recovery"] = {"staged": done}
         self._module.exit_json(**answer)
 
-    def _holds(self, done: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _offer(self, record: dict[str, Any]) -> dict[str, Any]:
         """What other nodes could have from here."""
-        return [
-            {
-                "name": record["model"],
-                "digest": record["digest"],
-                "identity": others.identity(self._models[record["model"]]),
-            }
-            for record in done
-        ]
+        identity = others.identity(self._models[record["model"]])
+        return {"name": record["model"], "digest": record["digest"], "identity": identity}
 
     def _waited(self, done: list[dict[str, Any]]) -> dict[str, float]:
         """What the copies took of this run's time: less than all of it, when they had begun before."""

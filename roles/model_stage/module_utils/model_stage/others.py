@@ -1,9 +1,7 @@
-"""What a node can't take from its own disks: models that other nodes, or the hub's client, may have to give."""
+"""What a node can't take from its own disks: models that other nodes, or the hub, may have to give."""
 
 from __future__ import annotations
 
-import os
-import stat
 from typing import TYPE_CHECKING, Any
 
 from .stager import CheckError
@@ -20,7 +18,7 @@ NO_CLIENT = {"kind": "absent", "name": "the hub", "reason": "its client is not o
 
 
 def is_open(source: dict[str, Any]) -> bool:
-    """A rung that says `another node`; the role puts the addresses of those that have the model in its place."""
+    """A rung that says `another node`; the role puts those that have the model in its place."""
     return source["kind"] == "peer" and not source.get("url")
 
 
@@ -104,19 +102,3 @@ def identity(model: Model) -> dict[str, Any]:
         "include": model.get("include") or ["*"],
         "exclude": model.get("exclude"),
     }
-
-
-def token_fault(path: str) -> str | None:
-    """Why this is no file for a secret; None where it is."""
-    try:
-        found = os.stat(path)
-    except OSError as exc:
-        return f"the token file {path} can't be read: {exc.strerror}"
-    if not stat.S_ISREG(found.st_mode):
-        return f"the token file {path} is no regular file"
-    if found.st_mode & 0o077:
-        return (
-            f"the token file {path} has mode {stat.S_IMODE(found.st_mode):o}, others than its owner may use it: "
-            f"chmod 600 {path}"
-        )
-    return None
