@@ -72,7 +72,10 @@ def test_the_dead_branch_of_the_story_has_a_status_everywhere_and_a_number_nowhe
     assert died.metrics is None
     assert died.evidence["signature"] == "cuda_illegal_instruction"
     assert codes(bench, died.cell)[0] == "server_crashed"
-    assert "cuda_illegal_instruction: unit failed/failed, result signal" in died.reasons[0].detail
+    assert died.reasons[0].detail.startswith(
+        "cuda_illegal_instruction: CUDA error: an illegal instruction was encountered"
+    )
+    assert "(unit failed/failed, result signal, exit 2/9)" in died.reasons[0].detail
     waits = bench.cell("tp1-ddtree-b8.code.256.r1").reasons[0].detail
     assert waits == "the server died in tp1-ddtree-b8 code/32: cuda_illegal_instruction"
     assert (died.requests.planned, died.requests.failed) == (2, 2)

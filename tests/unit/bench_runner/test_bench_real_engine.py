@@ -39,7 +39,7 @@ def test_a_campaign_on_llama_cpp_agrees_with_the_engines_counters(bench, monkeyp
         text = (await asyncio.to_thread(requests.get, f"{self.deployment.url}/metrics", timeout=5)).text
         found = re.findall(r"^llamacpp:(spec_decode_num_\w+_total) (\d+)", text, re.MULTILINE)
         counters[self.deployment.configuration] = {name: int(value) for name, value in found}
-        await stop(self)
+        return await stop(self)
 
     monkeypatch.setattr(Server, "stop", count_and_stop)
     assert bench.run().message == "8 cells: 8 ok (8 measured now)"

@@ -54,6 +54,8 @@ class Live:
         self._task: Task | None = None
         self._phase = ""
         self._progress: Progress | None = None
+        self._detail: str | None = None
+        self._warnings: list[str] = []
         self._phase_at = ""
         self._phase_s = 0.0
         self._listed: msgspec.Raw | None = None
@@ -64,9 +66,20 @@ class Live:
         self._lock = threading.Lock()  # ticks write from a thread of their own
 
     def phase(self, task: Task, phase: str, progress: Progress | None = None) -> None:
-        self._task, self._phase, self._progress = task, phase, progress
+        self._task, self._phase, self._progress, self._detail = task, phase, progress, None
         self._phase_at, self._phase_s = utc_now(), time.monotonic()
         self.write()
+
+    def note(self, detail: str | None) -> None:
+        """How far the phase is, in words; written at once, as nothing is measured while a server loads."""
+        if detail != self._detail:
+            self._detail = detail
+            self.changed()
+            self.write()
+
+    def warn(self, sentence: str) -> None:
+        """Something that no cell carries; it stands in the run's last word."""
+        self._warnings.append(sentence)
 
     def changed(self) -> None:
         """An event was added to the history: what is derived from it is derived anew."""
@@ -82,7 +95,8 @@ class Live:
         self.state = state
         self._task = None
         found = standings(self.tasks, self.history)
-        self._message = message or summary(found, run=self.run, kept=self.kept)
+        said = message or summary(found, run=self.run, kept=self.kept)
+        self._message = "; ".join([said, *self._warnings])
         self.changed()
         self.write(durable=True)
         return self._message
@@ -146,6 +160,7 @@ class Live:
             output_tps=round(rate, 2) if rate else None,
             requests_done=progress.done if progress else None,
             requests_planned=progress.planned if progress else None,
+            detail=self._detail,
         )
 
     def _remaining_s(self) -> float | None:

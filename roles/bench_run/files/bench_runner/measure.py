@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
 from bench_runner import checks
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from bench_runner.server.lifecycle import Server
 
 WARM_UP_OUTPUT_TOKENS = 16
+# After such an answer it is asked whether the server still lives, and still generates.
+SUSPICIOUS = FORETELLS_DEATH | {"timed_out", "cell_timed_out"}
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -38,6 +41,7 @@ class Result(Struct, frozen=True, kw_only=True):
     metrics: Metrics | None
     records: list[RequestRecord]
     evidence: dict[str, Any] | None = None
+    degraded: bool = False  # the server lives and can't generate any more
 
 
 async def measure(
@@ -52,20 +56,13 @@ async def measure(
     sent = traffic(plan, cell.workload, cell.point)
     on_phase("warm_up", None)
     before = await server.show()
-    if before.identity != server.identity:
+    if await server.has_died():
         raise ServerError("server_replaced", f"another server process runs: {before.sentence}")
     try:
         scripts = await asyncio.to_thread(_scripts, cell, sent, prompts)
         await _warm_up(cell, sent, server, prompts)
     except ServerError as exc:
-        died = await server.has_died(patient=True)
-        evidence = await server.evidence() if died else None
-        return failure(
-            "crashed" if died else "failed",
-            [Reason("server_crashed" if died else exc.code, f"before the first request: {exc.detail}")],
-            planned=sent.requests,
-            evidence=evidence,
-        )
+        return await _before_the_first(exc, server, prompts, planned=sent.requests)
 
     load = Load(sent, scripts, server, plan.limits)
     on_phase("measuring", load.progress)
@@ -73,7 +70,7 @@ async def measure(
     outcomes = await load.run()
     step_s = _clocks() - clocks
 
-    suspicious = any(outcome.fault and outcome.fault.code in FORETELLS_DEATH for outcome in outcomes)
+    suspicious = any(outcome.fault and outcome.fault.code in SUSPICIOUS for outcome in outcomes)
     died = load.server_died or await server.has_died(patient=suspicious)
     records = _records(outcomes, server)
     failed = sum(1 for outcome in outcomes if outcome.fault)
@@ -91,7 +88,7 @@ async def measure(
     )
     if died:
         evidence = await server.evidence()
-        crash = Reason("server_crashed", f"{evidence['signature']}: {after.sentence}")
+        crash = Reason("server_crashed", f"{in_words(evidence)} ({after.sentence})")
         reasons = [crash, *_without(verdict.reasons, "server_replaced")]
         return Result(
             status="crashed",
@@ -101,6 +98,18 @@ async def measure(
             metrics=None,
             records=records,
             evidence=evidence,
+        )
+    degraded = await server.why_degraded(prompts) if suspicious else None
+    if degraded:
+        return Result(
+            status=verdict.status,
+            reasons=[Reason("server_degraded", degraded), *verdict.reasons],
+            checks=verdict.checks,
+            counts=counts,
+            metrics=None,
+            records=records,
+            evidence=await server.evidence(),
+            degraded=True,
         )
     measured = [
         Measured(stream=outcome.stream, speculation=server.engine.speculation(outcome.stream))
@@ -115,6 +124,32 @@ async def measure(
         metrics=metrics(measured) if verdict.status == "ok" else None,
         records=records,
     )
+
+
+async def _before_the_first(
+    exc: ServerError, server: Server, prompts: PromptMaker, *, planned: int
+) -> Result:
+    """Prompts or warm-up failed: the server is dead, can't generate, or answers wrong."""
+    died = await server.has_died(patient=True)
+    said = f"before the first request: {exc.detail}"
+    if died:
+        evidence = await server.evidence()
+        reason = Reason("server_crashed", f"{said}; {in_words(evidence)}")
+        return failure("crashed", [reason], planned=planned, evidence=evidence)
+    degraded = await server.why_degraded(prompts)
+    reasons = [Reason(exc.code, said)]
+    if degraded is None:
+        return failure("failed", reasons, planned=planned)
+    evidence = await server.evidence()
+    reasons.insert(0, Reason("server_degraded", degraded))
+    return msgspec.structs.replace(
+        failure("failed", reasons, planned=planned, evidence=evidence), degraded=True
+    )
+
+
+def in_words(evidence: dict[str, Any]) -> str:
+    """The crash's name and its sentence, for a reason."""
+    return f"{evidence.get('signature', 'unknown')}: {evidence.get('sentence') or evidence.get('error', '')}"
 
 
 def failure(

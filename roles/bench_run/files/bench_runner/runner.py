@@ -10,10 +10,12 @@ import msgspec
 from bench_runner.cells import traffic, why_not_fitting
 from bench_runner.errors import BenchError, BusyError, ServerError
 from bench_runner.journal import Reason
-from bench_runner.measure import failure, measure
+from bench_runner.measure import failure, in_words, measure
 from bench_runner.prompts import PromptMaker
 from bench_runner.recorder import Recorder, Stopwatch
-from bench_runner.server.lifecycle import Server, stop_unit
+from bench_runner.server.cleanliness import stop_unit
+from bench_runner.server.gpus import GpuWatch
+from bench_runner.server.lifecycle import Server
 
 if TYPE_CHECKING:
     from bench_runner.decide import Task
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from bench_runner.load import Progress
     from bench_runner.measure import Result
     from bench_runner.prepared import Prepared
+    from bench_runner.server.cleanliness import Leftover
     from bench_runner.server.control import Control
 
 
@@ -43,6 +46,8 @@ class Runner:
         self._texts: dict[tuple[str, int], str] = {}  # shared: configurations get the same prompts
         self._stop_asked = False
         self._starting = False
+        self._gpus = GpuWatch()
+        self._ports_kept: dict[int, str] = {}
 
     def ask_to_stop(self) -> bool:
         """Stop before the next cell. True when nothing would be cut short by stopping right now."""
@@ -100,13 +105,20 @@ class Runner:
         self._starting = True
         self.live.phase(first, "server_starting")
         try:
-            server = Server(self.deployments[configuration], self.control, self.plan)
+            server = Server(
+                self.deployments[configuration],
+                self.control,
+                self.plan,
+                gpus=self._gpus,
+                on_note=self.live.note,
+            )
+            looked = await self._preflight(server)
         except ServerError as exc:
+            self._starting = False
             await self._lost(None, waiting, exc)
             return
-        await server.require_free_port()
         try:
-            await self._start(server, first)
+            await self._start(server, first, looked)
             self._starting = False
             await self._measure_all(server, waiting)
         except ServerError as exc:
@@ -115,14 +127,32 @@ class Runner:
             self._starting = False
             self.live.phase(first, "server_stopping")
             watch = Stopwatch()
-            await server.stop()
-            self.recorder.event(
-                "server_stopped", configuration=configuration, detail={"seconds": round(watch.seconds, 3)}
-            )
+            left = await server.stop()
+            self._remember(server, left)
+            detail: dict[str, Any] = {"seconds": round(watch.seconds, 3)}
+            if left:
+                detail["left"] = msgspec.to_builtins(left)
+            self.recorder.event("server_stopped", configuration=configuration, detail=detail)
 
-    async def _start(self, server: Server, first: Task) -> None:
+    async def _preflight(self, server: Server) -> dict[str, Any]:
+        """What an earlier server of ours left stops this configuration; what isn't ours stops the run."""
+        try:
+            return await server.preflight()
+        except BusyError as exc:
+            kept = self._ports_kept.get(server.port)
+            if kept is None:
+                raise
+            raise ServerError("port_kept", kept) from exc
+
+    def _remember(self, server: Server, left: list[Leftover]) -> None:
+        for each in left:
+            self.live.warn(f"{each.code}: {each.detail}")
+            if each.code == "port_kept":
+                self._ports_kept[server.port] = each.detail
+
+    async def _start(self, server: Server, first: Task, looked: dict[str, Any]) -> None:
         configuration = server.deployment.configuration
-        self.recorder.event("server_starting", configuration=configuration)
+        self.recorder.event("server_starting", configuration=configuration, detail={"preflight": looked})
         watch = Stopwatch()
         await server.start()
         loaded_s = watch.seconds
@@ -133,6 +163,7 @@ class Runner:
             configuration=configuration,
             detail={
                 "seconds": round(loaded_s, 3),
+                "listening_s": round(server.listening_s or 0.0, 3),
                 "canary_tps": round(speed, 3),
                 "identity": msgspec.to_builtins(server.identity),
                 "served": msgspec.to_builtins(server.engine.served),
@@ -154,6 +185,9 @@ class Runner:
             self.live.cell_done()
             if result.status == "crashed":
                 self._crashed(server, task, waiting, result.evidence)
+                return
+            if result.degraded:
+                self._degraded(server, task, waiting)
                 return
 
     async def _measure_one(self, server: Server, task: Task) -> Result:
@@ -184,13 +218,16 @@ class Runner:
         task = waiting.pop(0)
         watch = Stopwatch()
         started_at = self.recorder.started(task)
-        evidence = await server.evidence() if server and exc.crashed else None
+        evidence = await server.evidence() if server and server.identity else None
         status = "crashed" if exc.crashed else "failed"
-        result = failure(status, [Reason(exc.code, exc.detail)], evidence=evidence)
+        cause = f"; {in_words(evidence)}" if exc.crashed and evidence else ""
+        result = failure(status, [Reason(exc.code, f"{exc.detail}{cause}")], evidence=evidence)
         self.recorder.ended(task, result, started_at=started_at, duration_s=watch.seconds)
         self.live.cell_done()
         if exc.crashed and server:
             self._crashed(server, task, waiting, evidence)
+        elif exc.code == "server_degraded" and server:
+            self._degraded(server, task, waiting)
         else:
             self._skip_waiting(
                 waiting, exc.code, f"{task.cell.title}: {exc.detail}", blocked_by=task.cell.name
@@ -209,6 +246,19 @@ class Runner:
             waiting,
             "server_crashed",
             f"the server died in {task.cell.title}: {signature}",
+            blocked_by=task.cell.name,
+        )
+
+    def _degraded(self, server: Server, task: Task, waiting: list[Task]) -> None:
+        self.recorder.event(
+            "server_degraded",
+            configuration=server.deployment.configuration,
+            detail={"in": task.cell.name},
+        )
+        self._skip_waiting(
+            waiting,
+            "server_degraded",
+            f"the server could not generate any more in {task.cell.title}",
             blocked_by=task.cell.name,
         )
 

@@ -50,6 +50,7 @@ class Current(Struct, kw_only=True):
     output_tps: float | None
     requests_done: int | None = None
     requests_planned: int | None = None
+    detail: str | None = None  # how far a loading server is
 
     def sentence(self) -> str:
         done = (
@@ -58,7 +59,10 @@ class Current(Struct, kw_only=True):
             else ""
         )
         phase = self.phase.replace("_", " ")
-        return f"cell {self.position}/{self.total} {self.title}: {phase}, {self.elapsed_s:.0f} s{done}"
+        detail = f", {self.detail}" if self.detail else ""
+        return (
+            f"cell {self.position}/{self.total} {self.title}: {phase}, {self.elapsed_s:.0f} s{done}{detail}"
+        )
 
 
 class Status(Struct, kw_only=True):

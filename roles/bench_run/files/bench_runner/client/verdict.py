@@ -18,6 +18,7 @@ DEVIATIONS = frozenset(
         "prompt_length_differs",
         "usage_below_chunks",
         "usage_inconsistent",
+        "garbage_text",
     }
 )
 
@@ -26,6 +27,18 @@ BROKEN_CONNECTION = frozenset({"refused", "connect_failed", "send_failed", "rese
 
 # What a client saw of servers that died a moment later.
 FORETELLS_DEATH = BROKEN_CONNECTION | {"error_event", "zero_tokens", "no_usage", "stalled"}
+
+# A server that answers so to a short request doesn't generate, whatever its health says.
+_CANNOT_GENERATE = FORETELLS_DEATH - {"no_usage"} | {"timed_out", "no_content", "no_tokenizer"}
+
+# A text that long of one character only, or mostly of what nobody writes, is no text: what a model says
+# whose numbers have become NaN (token 0, "!" in many vocabularies) or whose cache is torn.
+_TELLING_CHARS = 24
+_UNPRINTABLE_SHARE = 0.5
+
+
+def cannot_generate(code: str) -> bool:
+    return code in _CANNOT_GENERATE or code.startswith("http_5")
 
 
 class Fault(Struct, frozen=True):
@@ -69,4 +82,17 @@ def judge(  # noqa: C901, PLR0911 - one return a verdict, the gravest first
             "early_stop",
             f"{usage.completion_tokens} of {output_tokens} tokens, finish reason {stream.finish_reason!r}",
         )
+    if is_garbage(stream.text):
+        return Fault(
+            "garbage_text", f"{usage.completion_tokens} tokens, but no text: {stream.text[:40]!r}..."
+        )
     return None
+
+
+def is_garbage(text: str) -> bool:
+    """Only what no working model says; whether greedy text is right, a comparison with the baseline shows."""
+    letters = "".join(text.split())
+    if len(letters) < _TELLING_CHARS:
+        return False
+    broken = sum(1 for letter in letters if letter == "\ufffd" or not letter.isprintable())
+    return len(set(letters)) == 1 or broken > len(letters) * _UNPRINTABLE_SHARE

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # A stop waits for the engine (SGLang drains without bound), so there only systemd's patience counts.
-_TIMEOUT_S = {"start": 120.0, "stop": 900.0, "show": 45.0, "evidence": 120.0}
+_TIMEOUT_S = {"start": 120.0, "stop": 900.0, "show": 45.0, "log": 45.0, "evidence": 120.0}
 _MAX_REPLY_BYTES = 32 * 1024 * 1024
 
 
@@ -30,6 +30,10 @@ class Control:
 
     async def show(self, configuration: str) -> UnitState:
         return unit_state(await self._ask("show", configuration))
+
+    async def log(self, configuration: str) -> list[str]:
+        """The newest log lines of the run that is on."""
+        return [str(line) for line in (await self._ask("log", configuration)).get("journal", [])]
 
     async def evidence(self, configuration: str) -> dict[str, Any]:
         return await self._ask("evidence", configuration)

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from bench_runner.errors import ServerError
 from bench_runner.metrics import Speculation
+from bench_runner.server.api_key import authorization
 
 if TYPE_CHECKING:
     from bench_runner.client.stream import Stream
@@ -38,11 +39,17 @@ class Engine(ABC):
         self.deployment = deployment
         self.session = requests.Session()
         self.session.trust_env = False  # a proxy for the world isn't one for this machine
+        self.headers = authorization(deployment)
+        self.session.headers.update(self.headers)
         self.served = Served()
 
     def is_ready(self) -> bool:
         """Models first: cheap, while SGLang's health generates a token and piles up when asked often."""
         return self._lists_model() and self._status("/health") == requests.codes.ok
+
+    def health(self) -> int | None:
+        """The status of the health route; None where nobody answers."""
+        return self._status("/health")
 
     def look(self) -> None:
         """Keep what the server says of itself. Asked once, after it is ready and before it is measured."""
