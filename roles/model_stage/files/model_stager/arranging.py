@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model_stager.errors import BadRequestError
 from model_stager.growing import grow
 from model_stager.in_use import readers
-from model_stager.inventory import clear_leftovers, folder_bytes, leftovers, staged
+from model_stager.inventory import staged
 from model_stager.policy import Allow, Arrangement, Scene, Wanted, decide
-from model_stager.removal import remove_staged
+from model_stager.removal import clear_leftovers, remove_staged
 from model_stager.room import measure_room
 from model_stager.text import bytes_text, some_text
 
@@ -22,10 +23,18 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 
-def require_version(plan: dict[str, Any], where: str) -> dict[str, Any]:
+def read_plan(path: Path) -> dict[str, Any]:
+    """As the role writes it; see its README."""
+    try:
+        plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else f"it is no JSON: {exc}"
+        raise BadRequestError(f"the plan {path} can't be read: {reason}") from exc
     if plan.get("schema_version") != SCHEMA_VERSION:
         version = plan.get("schema_version")
-        raise BadRequestError(f"{where} has schema version {version}, this program reads {SCHEMA_VERSION}")
+        raise BadRequestError(
+            f"the plan {path} has schema version {version}, this program reads {SCHEMA_VERSION}"
+        )
     return plan
 
 
@@ -58,8 +67,7 @@ def _used_by(folder: Path) -> str:
 
 def apply(scene: Scene, found: Arrangement) -> int:
     """Remove, then grow; returns the bytes that were freed."""
-    freed = sum(map(folder_bytes, leftovers(scene.root)))
-    clear_leftovers(scene.root)
+    freed = clear_leftovers(scene.root)
     for one in found.removals:
         freed += remove_staged(scene.root, one)
     if found.grow_to:

@@ -12,18 +12,23 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from model_stager import __version__, lock
-from model_stager.errors import BadRequestError, StagerError
+from model_stager import __version__, room_verbs
+from model_stager.arguments import request_of, wanted_parser, wishes_of
+from model_stager.checking import check, refused
+from model_stager.errors import BadRequestError, NoRoomError, StagerError
+from model_stager.in_place import prove_in_place
+from model_stager.inventory import renew
 from model_stager.manifest import write_whole
-from model_stager.outcome import Outcome, failure
-from model_stager.plan import Plan, make_plan, require_possible
-from model_stager.request import PATIENCE_S, STALL_S, UNNEEDED, Request, parse_source
+from model_stager.outcome import failure
+from model_stager.placing import IN_PLACE, place
 from model_stager.staging import Options, stage
-from model_stager.text import bytes_text, count_text, some_text
+from model_stager.text import bytes_text, count_text
 from model_stager.trusted import create_manifest, verify_published
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from model_stager.request import Request
 
 POLL_S = 0.2
 
@@ -53,35 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
 
-    wanted = argparse.ArgumentParser(add_help=False)
-    wanted.add_argument("--name", required=True, help="the model's name; it is published as ROOT/NAME/")
-    wanted.add_argument("--root", type=Path, default=Path("/dev/shm"), help="default: %(default)s")  # noqa: S108 - the purpose
-    wanted.add_argument("--repo", help="organisation/model, for hf_cache and hub")
-    wanted.add_argument("--revision", default="main", help="branch, tag or commit (default: %(default)s)")
-    wanted.add_argument(
-        "--source",
-        action="append",
-        default=[],
-        metavar="KIND=PLACE",
-        help="hf_cache=/path, directory=/path, http=URL, hub or hub=URL; tried in order",
-    )
-    wanted.add_argument("--manifest", type=Path, help="what the model consists of, when no source says it")
-    wanted.add_argument(
-        "--include", action="append", metavar="PATTERN", help="only these files (default: all)"
-    )
-    wanted.add_argument(
-        "--exclude", action="append", metavar="PATTERN", help="not these (default: documents)"
-    )
-    wanted.add_argument("--token-file", type=Path, help="with the hub's token; only its owner may read it")
-    wanted.add_argument(
-        "--stall-s", type=float, default=STALL_S, help="leave a source that gives no byte for so long"
-    )
-    wanted.add_argument(
-        "--patience-s", type=float, default=PATIENCE_S, help="how long a busy source is asked again"
-    )
-    wanted.add_argument("--reserve-bytes", type=int, default=0, help="memory to be left for the engine")
-    wanted.add_argument("--deep", action="store_true", help="hash everything, whatever the quick proof says")
-
+    wanted = wanted_parser()
     verb = verbs.add_parser("stage", parents=[wanted], help="make the model be there, whole and proven")
     verb.add_argument("--threads", type=int, default=max(2, min(4, os.cpu_count() or 2)))
     verb.add_argument("--wait-s", type=float, default=1.0, help="how long to wait for another stager")
@@ -96,7 +73,12 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument(
         "--before-bytes", type=int, default=0, help="what other models will take before this one"
     )
+    verb.add_argument(
+        "--room-later", action="store_true", help="leave the question of room in memory to `arrange`"
+    )
     verb.set_defaults(work=_check)
+
+    room_verbs.add(verbs)
 
     verb = verbs.add_parser("verify", help="hold a published model against its record")
     verb.add_argument("--name", required=True)
@@ -131,30 +113,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _request(args: argparse.Namespace) -> Request:
-    return Request(
-        name=args.name,
-        root=args.root,
-        sources=tuple(parse_source(text) for text in args.source),
-        repo=args.repo,
-        revision=args.revision,
-        manifest=args.manifest,
-        include=tuple(args.include or ("*",)),
-        exclude=tuple(UNNEEDED if args.exclude is None else filter(None, args.exclude)),
-        reserve_bytes=args.reserve_bytes,
-        token_file=args.token_file,
-        stall_s=args.stall_s,
-        patience_s=args.patience_s,
-    )
-
-
 def _stage(args: argparse.Namespace) -> int:
-    request = _request(args)
+    request, wishes = request_of(args), wishes_of(args)
+    options = Options(args.threads, args.wait_s, args.deep, args.run, args.stall_s, args.patience_s)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        outcome = stage(request, Options(args.threads, args.wait_s, args.deep, args.run), stop)
+        placed = place(request, wishes, deep=args.deep)
+        request = placed.request
+        if placed.place == IN_PLACE:
+            outcome = prove_in_place(request, options, stop, placed.plan, wishes.disk(placed.because))
+        else:
+            outcome = stage(request, options, stop)
+            outcome.because = placed.because
+            renew(request.proof_path)
+    except NoRoomError as exc:
+        _keep_result(request, failure(request, args.run, exc.code, str(exc), exc.data()))
+        raise
     except StagerError as exc:
         _keep_result(request, failure(request, args.run, exc.code, str(exc)))
         raise
@@ -173,46 +149,16 @@ def _keep_result(request: Request, result: dict[str, Any]) -> None:
 
 
 def _check(args: argparse.Namespace) -> int:
-    request = _request(args)
-    started = time.perf_counter()
-    plan = make_plan(request, deep=args.deep)
-    seconds = time.perf_counter() - started
-    if plan.action == "stage":
-        partial = request.root / f"{request.name}.partial-{plan.manifest.digest[:12]}"
-        found = require_possible(request, plan, plan.missing, partial, before_bytes=args.before_bytes)
-    else:
-        found = {}
-    size = sum(entry.size_bytes or 0 for entry in plan.missing)
-    answer = {
-        "model": request.name,
-        "path": str(request.published),
-        "action": plan.action,
-        "changes": plan.action == "stage" or (plan.action == "rehash" and not args.deep),
-        "busy": lock.is_held(request.state / "lock"),
-        "why": plan.why,
-        "digest": plan.manifest.digest,
-        "files": len(plan.manifest.files),
-        "total_bytes": plan.manifest.total_bytes,
-        "copy_files": len(plan.missing),
-        "copy_bytes": size,
-        "from": sorted(set(found.values())),
-        "gone_on": str(plan.reasons),
-        "seconds": round(seconds, 5),
-        "summary": _would(request, plan, size, sorted(set(found.values())), seconds),
-    }
+    request, wishes = request_of(args), wishes_of(args)
+    try:
+        answer = check(
+            request, wishes, deep=args.deep, before_bytes=args.before_bytes, room_later=args.room_later
+        )
+    except NoRoomError as exc:
+        sys.stdout.write(json.dumps(refused(request, exc)) + "\n")
+        raise
     sys.stdout.write(json.dumps(answer) + "\n")
     return 0
-
-
-def _would(request: Request, plan: Plan, size: int, sources: list[str], seconds: float) -> str:
-    if plan.action == "none":
-        return Outcome("none", plan.manifest, [], seconds=seconds).sentence(request)
-    reason = some_text(plan.why, 2)
-    if plan.action == "rehash":
-        files = count_text(len(plan.manifest.files), "file")
-        return f"{request.name}: would hash {files} in {request.root} again ({reason})"
-    given = some_text(sources) or "what is there already"
-    return f"{request.name}: would copy {bytes_text(size)} from {given} into {request.root} ({reason})"
 
 
 def _verify(args: argparse.Namespace) -> int:

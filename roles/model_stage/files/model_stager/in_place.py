@@ -78,7 +78,7 @@ def look(name: str, plan: Plan, disk: Disk) -> Found:
             return Found(folder, source, "")
         found = found or Found(folder, source, why)
     if found is None:
-        raise NoSourceError(f"{name}: no source on this node has it whole in one folder: {reasons}")
+        raise NoSourceError(f"{name}: no source on this node has it whole in one folder: {plan.reasons}")
     return found
 
 
@@ -146,7 +146,9 @@ def _why_not_proven(record: dict[str, Any] | None, folder: Path, manifest: Manif
     return f"{some_text(changed)} changed since it was verified" if changed else ""
 
 
-def serve(request: Request, options: Options, stop: threading.Event, plan: Plan, disk: Disk) -> Outcome:
+def prove_in_place(
+    request: Request, options: Options, stop: threading.Event, plan: Plan, disk: Disk
+) -> Outcome:
     """Prove the model where it lies; what is hashed and found right is recorded."""
     started = time.monotonic()
     found = look(request.name, plan, disk)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -105,11 +104,6 @@ def folder_bytes(folder: Path) -> int:
 def leftovers(root: Path) -> list[Path]:
     """Models that were renamed aside, when their deletion was cut short."""
     return [path for path in root.glob(f"{STATE}/*/{REMOVED}-*") if not path.is_symlink()]
-
-
-def clear_leftovers(root: Path) -> None:
-    for path in leftovers(root):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def renew(proof_path: Path) -> None:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from model_stager import in_place
 from model_stager.errors import NoRoomError, NoSourceError
-from model_stager.plan import bytes_to_come, make_plan, partial_folder, require_possible
+from model_stager.plan import FULL_CHECK, bytes_to_come, make_plan, partial_folder, require_possible
 from model_stager.resolve import require_sources
 from model_stager.room import measure_room, on_disk
 from model_stager.text import bytes_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from model_stager.plan import Plan
     from model_stager.request import Request
 
@@ -32,6 +31,13 @@ class Wishes:
     disk_root: Path | None = None
     reader: str = ""
 
+    @property
+    def active(self) -> bool:
+        return not self.in_memory or self.state_dir is not None or self.disk_root is not None
+
+    def disk(self, because: str) -> in_place.Disk:
+        return in_place.Disk(self.state_dir or Path(), self.reader, because)
+
 
 @dataclass(frozen=True)
 class Placed:
@@ -42,12 +48,24 @@ class Placed:
     plan: Plan
     because: str = ""  # why not in memory
     found: in_place.Found | None = None
+    deep: bool = False
 
     @property
     def action(self) -> str:
         if self.found is not None:
-            return "rehash" if self.found.why else "none"
+            return "rehash" if self.found.why or self.deep else "none"
         return self.plan.action
+
+    @property
+    def changes(self) -> bool:
+        """A full check that finds nothing wrong is no change."""
+        if self.found is not None:
+            return bool(self.found.why)
+        return self.action == "stage" or (self.action == "rehash" and not self.deep)
+
+    @property
+    def why(self) -> list[str]:
+        return [self.found.why or FULL_CHECK] if self.found is not None else self.plan.why
 
     @property
     def path(self) -> Path:
@@ -66,27 +84,17 @@ class Placed:
             return 0
         return bytes_to_come(self.plan.missing, partial_folder(self.request, self.plan.manifest))
 
-    def arguments(self, wishes: Wishes) -> list[str]:
-        """What `stage` must be told beyond what was asked for."""
-        extra = ["--because", self.because] if self.because else []
-        if self.place == DISK:
-            return [*extra, "--root", str(self.request.root)]
-        if self.place == IN_PLACE:
-            extra += ["--in-place", "--state-dir", str(wishes.state_dir)]
-            return [*extra, "--reader", wishes.reader] if wishes.reader else extra
-        return extra
-
 
 def place(request: Request, wishes: Wishes, *, deep: bool = False) -> Placed:
     """Reads only; raises NoRoomError when it can't be in memory and may not be elsewhere."""
     plan = make_plan(request, deep=deep)
-    because = _why_not_in_memory(request, plan, wishes)
+    because = _why_not_in_memory(request, plan, wishes) if wishes.active else ""
     if not because:
-        return Placed(MEMORY, request, plan)
+        return Placed(MEMORY, request, plan, deep=deep)
     if wishes.state_dir is not None:
         try:
-            found = in_place.look(request.name, plan, in_place.Disk(wishes.state_dir, wishes.reader))
-            return Placed(IN_PLACE, request, plan, because, found)
+            found = in_place.look(request.name, plan, wishes.disk(because))
+            return Placed(IN_PLACE, request, plan, because, found, deep)
         except NoSourceError as exc:
             why = str(exc).partition(": ")[2]
     else:
@@ -99,7 +107,7 @@ def place(request: Request, wishes: Wishes, *, deep: bool = False) -> Placed:
             needed=plan.manifest.total_bytes,
         )
     moved = dataclasses.replace(request, root=wishes.disk_root)
-    return Placed(DISK, moved, make_plan(moved, deep=deep), because)
+    return Placed(DISK, moved, make_plan(moved, deep=deep), because, deep=deep)
 
 
 def _why_not_in_memory(request: Request, plan: Plan, wishes: Wishes) -> str:
@@ -133,16 +141,3 @@ def require_placed(placed: Placed, *, before_bytes: int, room_later: bool) -> di
         return require_sources(request, plan.manifest, list(plan.missing), plan.sources, plan.reasons)
     partial = partial_folder(request, plan.manifest)
     return require_possible(request, plan, plan.missing, partial, before_bytes=before_bytes)
-
-
-def to_json(placed: Placed, wishes: Wishes) -> dict[str, Any]:
-    """The part of `check`'s answer that is about the place."""
-    return {
-        "path": str(placed.path),
-        "root": str(placed.request.root),
-        "place": placed.place,
-        "because": placed.because,
-        "memory_bytes": placed.memory_bytes,
-        "come_bytes": placed.come_bytes,
-        "extra": placed.arguments(wishes),
-    }

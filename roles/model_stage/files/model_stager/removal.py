@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from model_stager import lock
 from model_stager.errors import BadRequestError, StagerError
 from model_stager.in_use import require_unused
-from model_stager.inventory import REMOVED, STATE, Staged, staged
+from model_stager.inventory import REMOVED, STATE, Staged, folder_bytes, leftovers, staged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +51,16 @@ def remove_staged(root: Path, one: Staged) -> int:
                     (root / f"{one.name}.{beside}").unlink(missing_ok=True)
             shutil.rmtree(aside)
     return one.bytes
+
+
+def clear_leftovers(root: Path) -> int:
+    """Of removals that were cut short; returns the bytes that are free now."""
+    freed = 0
+    for path in leftovers(root):
+        with _as_owner(path.lstat().st_uid):
+            freed += folder_bytes(path)
+            shutil.rmtree(path, ignore_errors=True)
+    return freed
 
 
 def _make_state(root: Path, state: Path, uid: int) -> None:
