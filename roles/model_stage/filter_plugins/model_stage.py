@@ -69,13 +69,6 @@ def askable(models: list[dict[str, Any]], peers: list[str]) -> list[dict[str, An
     ]
 
 
-def asks_hub(models: list[dict[str, Any]], names: list[str]) -> bool:
-    """Whether the hub is a source of one of these."""
-    return any(
-        source["kind"] == "hub" for model in models if model["name"] in names for source in model["sources"]
-    )
-
-
 def to_ask(me: str, hostvars: HostVars, batch: list[str]) -> list[str]:
     """The peers outside of the play that this node asks for all; empty for the others."""
     nodes = _nodes(hostvars, batch)
@@ -103,6 +96,7 @@ def plan_round(me: str, hostvars: HostVars, batch: list[str], last: bool) -> dic
         "givers": part.givers,
         "reasons": part.reasons,
         "waits": part.waits,
+        "client": rounds.needs_client(next(node for node in nodes if node.name == me), part),
     }
 
 
@@ -168,6 +162,8 @@ def _nodes(hostvars: HostVars, batch: list[str]) -> list[Any]:
         own = _plain(hostvars[name].get("__model_stage_me") or {})
         results = [_plain(hostvars[name].get(key) or {}) for key in RESULTS]
         holds = {offer["name"]: offer for result in results for offer in result.get("holds") or []}
+        # A copy that seemed whole may turn out not to be: that is known late.
+        needs = {need["name"]: need for result in results for need in result.get("needs") or []}
         found.append(
             rounds.Node(
                 name=name,
@@ -175,7 +171,8 @@ def _nodes(hostvars: HostVars, batch: list[str]) -> list[Any]:
                 peers=tuple(peer for peer in own.get("peers") or [] if peer != name),
                 holds=tuple(holds.values()),
                 will=tuple(results[0].get("will") or []),
-                needs=tuple(results[0].get("needs") or []),
+                needs=tuple(needs.values()),
+                tried=tuple(need["name"] for result in results[1:] for need in result.get("needs") or []),
                 waited=(_plain(hostvars[name].get("__model_stage_round") or {})).get("waits") or {},
                 failed=any(result.get("failed") for result in results),
             )
@@ -218,7 +215,6 @@ class FilterModule:
         return {
             "model_stage_others_may_be_needed": others_may_be_needed,
             "model_stage_askable": askable,
-            "model_stage_asks_hub": asks_hub,
             "model_stage_to_ask": to_ask,
             "model_stage_answers_all": answers_all,
             "model_stage_round": plan_round,

@@ -104,6 +104,7 @@ class Setting:
     user: str
     network: bool = False
     token_file: str = ""  # of the hub; empty where it is not asked
+    writable: tuple[str, ...] = ()  # beside the root
 
 
 def systemd_run(model: str, command: list[str], setting: Setting) -> list[str]:
@@ -115,7 +116,8 @@ def systemd_run(model: str, command: list[str], setting: Setting) -> list[str]:
         f"--description=Stage {model} into {setting.root}",
     ]
     properties = [*HARDENING, *(NETWORK if setting.network else NO_NETWORK)]
-    properties += [f"WorkingDirectory={setting.folder}", f"ReadWritePaths={setting.root}"]
+    writable = " ".join((setting.root, *setting.writable))
+    properties += [f"WorkingDirectory={setting.folder}", f"ReadWritePaths={writable}"]
     if setting.token_file:
         properties.append(f"LoadCredential={CREDENTIAL}:{setting.token_file}")
     if setting.user:

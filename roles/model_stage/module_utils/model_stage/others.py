@@ -60,15 +60,7 @@ def look(model: Model, ask: Callable[[Model], dict[str, Any]], *, client: bool, 
     except CheckError as exc:
         if exc.exit_code != NO_SOURCE:
             raise
-        reason = str(exc)
-    needs = {
-        "name": model["name"],
-        "identity": identity(model),
-        "kinds": [source["kind"] for source in model["sources"]],
-        "reason": reason,
-        "digest": None,
-        "alone": "no",
-    }
+        needs = need(model, str(exc))
     try:
         needs.update(alone="yes", digest=ask(alone(model, client=client))["digest"])
     except CheckError as exc:
@@ -77,6 +69,18 @@ def look(model: Model, ask: Callable[[Model], dict[str, Any]], *, client: bool, 
         if "hub" in needs["kinds"] and not client:
             needs["alone"] = "perhaps"
     return {"needs": needs}
+
+
+def need(model: Model, reason: str) -> dict[str, Any]:
+    """What other nodes are asked for, and why."""
+    return {
+        "name": model["name"],
+        "identity": identity(model),
+        "kinds": [source["kind"] for source in model["sources"]],
+        "reason": reason,
+        "digest": None,
+        "alone": "no",
+    }
 
 
 def asking(needs: dict[str, Any]) -> str:

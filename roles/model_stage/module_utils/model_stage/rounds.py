@@ -19,6 +19,7 @@ class Node:
     will: tuple[Offer, ...]  # on their way, by its own sources
     needs: tuple[dict[str, Any], ...]
     waited: dict[str, str] = field(default_factory=dict)  # in the round before: model -> the node waited for
+    tried: tuple[str, ...] = ()  # models whose copying has failed already
     failed: bool = False
 
     def open_needs(self) -> tuple[dict[str, Any], ...]:
@@ -86,7 +87,7 @@ def answers_all(nodes: list[Node], offers: list[Offer]) -> bool:
 def plan(nodes: list[Node], outside: Outside, *, last: bool) -> dict[str, Round]:
     """Each node's part of this round; in the last one nobody waits for another node any more."""
     rounds = {node.name: Round() for node in nodes}
-    leaders = {} if last else _leaders(nodes)
+    leaders = [] if last else _leaders(nodes)
     asked: dict[str, int] = {}
     for node in nodes:
         for need in node.open_needs():
@@ -102,6 +103,17 @@ def plan(nodes: list[Node], outside: Outside, *, last: bool) -> dict[str, Round]
                 part.waits[name] = leader
             part.reasons[name] = _why_not(node, need, nodes, outside)
     return rounds
+
+
+def needs_client(node: Node, part: Round) -> bool:
+    """Whether the hub comes next for a model; not while a node gives it, as there may be no network for more."""
+    there = {offer["name"] for offer in node.holds}
+    return any(
+        "hub" in need["kinds"]
+        and need["name"] not in there
+        and (need["name"] in node.tried or need["name"] not in {**part.givers, **part.waits})
+        for need in node.needs
+    )
 
 
 def to_serve(rounds: dict[str, Round], addresses: dict[str, str]) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -78,5 +79,12 @@ def progress_line(model: str, now: dict[str, Any]) -> str:
 
 def record(answer: dict[str, Any]) -> dict[str, Any]:
     """What recovery.json keeps of a model: of a finished run, or of a copy that was right already."""
-    keys = ("model", "path", "action", "digest", "files", "total_bytes", "copied_bytes", "resumed_bytes")
-    return {key: answer[key] for key in (*keys, "seconds", "sources", "why", "summary") if key in answer}
+    keys = ("model", "path", "place", "action", "digest", "files", "total_bytes", "memory_bytes")
+    more = ("copied_bytes", "resumed_bytes", "seconds", "sources", "why", "summary")
+    return {key: answer[key] for key in (*keys, *more) if key in answer}
+
+
+def renew(proof: Path) -> None:
+    """A model was asked for: it is the most recently used one now. Root must not follow a link that lies there."""
+    with contextlib.suppress(OSError):  # an older stamp only lets it go earlier
+        os.utime(proof, follow_symlinks=False)
