@@ -49,6 +49,7 @@ NOT_STARTED = {
     226: "its hardening is refused here: allow nesting, or set inference_server_hardening_enabled to false",
     238: "its state folder cannot be made",
     239: "its cache folder cannot be made",
+    243: "a file with a credential is missing (LoadCredential=)",
 }
 
 

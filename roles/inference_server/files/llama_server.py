@@ -84,7 +84,7 @@ OPTIONS: dict[str, tuple[tuple[str, str | None, str], ...]] = {
         ("--no-slots", None, "do not serve /slots"),
         ("--no-cache-prompt", None, "do not reuse a slot's prompt cache"),
         ("--no-warmup", None, "skip the empty run after loading"),
-        ("--api-key-file", "FILE", "file with API keys, one a line"),
+        ("--api-key-file", "FILE", "file with API keys, one a line (default: the unit's credential api_key)"),
     ),
     "size": (
         ("--ctx-size -c", "N", "context of all slots together (default: the model's)"),
@@ -225,8 +225,15 @@ def build_params(xllamacpp: Any, options: argparse.Namespace) -> Any:  # noqa: A
     return params
 
 
+def credential(name: str) -> str | None:
+    """The file of a secret that systemd loaded for this unit (LoadCredential=)."""
+    path = Path(os.environ.get("CREDENTIALS_DIRECTORY", "/nonexistent")) / name
+    return str(path) if path.is_file() else None
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     options = build_parser().parse_args(argv)
+    options.api_key_file = options.api_key_file or credential("api_key")
     check(options)
     log(f"build: {build_name()}")
     given = {

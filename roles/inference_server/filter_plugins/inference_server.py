@@ -13,6 +13,7 @@ from ansible.errors import AnsibleFilterError
 from ansible.plugins.filter.core import FilterModule as CoreFilters
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
 _PACKAGE = "recover_and_bench_inference_server"
@@ -34,9 +35,9 @@ def _package() -> ModuleType:
 
 
 _package()
-engine_from = importlib.import_module(f"{_PACKAGE}.engines").engine_from
-configurations = importlib.import_module(f"{_PACKAGE}.configurations")
 flags = importlib.import_module(f"{_PACKAGE}.flags")
+refusals = importlib.import_module(f"{_PACKAGE}.refusals")
+role_settings = importlib.import_module(f"{_PACKAGE}.settings")
 units = importlib.import_module(f"{_PACKAGE}.units")
 
 
@@ -45,103 +46,13 @@ def plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     return json.loads(json.dumps(value))
 
 
-def needs(settings: dict[str, Any]) -> dict[str, Any]:
-    """What the declared configurations need of a node, and every problem that needs no look at it.
+def of_plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function as a filter: it is given plain values."""
 
-    `settings`: configurations, engines, templates, model_paths, program_dir.
-    """
-    settings = plain(settings)
-    problems: list[str] = []
-    engines = {}
-    used = {each.get("engine") for each in settings["configurations"].values() if isinstance(each, dict)}
-    for name, declared in settings["engines"].items():
-        if name not in used:
-            continue
-        try:
-            engines[name] = engine_from(name, declared, settings["templates"], settings["program_dir"])
-        except ValueError as exc:
-            problems.append(str(exc))
-    faulty = {name for name in settings["engines"] if name in used and name not in engines}
-    for name, declared in settings["configurations"].items():
-        if not isinstance(declared, dict):
-            problems.append(f"configuration {name}: must be a mapping, not {type(declared).__name__}")
-        elif declared.get("engine") not in faulty:
-            problems += configurations.check_configuration(
-                name, declared, engines, list(settings["model_paths"])
-            )
-    if problems:
-        return {"problems": problems, "engines": [], "models": []}
-    models = {}
-    for declared in settings["configurations"].values():
-        engine = engines[declared["engine"]]
-        for model in filter(None, (declared["model"], declared.get("draft_model"))):
-            models[_place(model, engine.name)] = {
-                "name": _place(model, engine.name),
-                "path": settings["model_paths"][model],
-                "needs": list(engine.needs),
-                "as_file": engine.model_is_file,
-            }
-    asked = [
-        {
-            "name": engine.name,
-            "command": list(engine.command),
-            "version_argv": list(engine.version_argv),
-            "package": engine.package,
-            "launcher": engine.launcher,
-            "launcher_path": engine.launcher_path,
-            "requirements": engine.requirements,
-            "venv": engine.venv,
-        }
-        for engine in engines.values()
-    ]
-    return {"problems": [], "engines": asked, "models": list(models.values())}
+    def called(*arguments: Any) -> Any:  # noqa: ANN401 - any JSON value
+        return function(*(plain(argument) for argument in arguments))
 
-
-def _place(model: str, engine: str) -> str:
-    """A model under the conditions of an engine: two engines may want different files of it."""
-    return f"{model} for {engine}"
-
-
-def lasting_problems(settings: dict[str, Any], probe: dict[str, Any]) -> list[str]:
-    """What neither repairing, nor staging, nor installing what this role installs can mend."""
-    settings, probe = plain(settings), plain(probe)
-    found = []
-    for engine in needs(settings)["engines"]:
-        answer = probe["engines"][engine["name"]]
-        absent = answer["fault"] in ("missing", "package") and engine["requirements"] is None
-        if absent or answer["fault"] == "hidden":
-            found.append(answer["problem"])
-    unseen = {name: each for name, each in probe["models"].items() if each.get("fault") == "hidden"}
-    seen = {name: {**each, "problem": None} for name, each in probe["models"].items() if name not in unseen}
-    return found + model_problems(settings, {"models": seen | unseen})
-
-
-def flag_problems(settings: dict[str, Any], probe: dict[str, Any], helps: dict[str, str]) -> list[str]:
-    """What the builds would refuse, as far as it can be known before anything is installed or staged.
-
-    `helps`: the --help of each launcher that comes with the role. An engine without one is asked on the node,
-    unless the role itself installs it: another build may be there by then.
-    """
-    settings, probe = plain(settings), plain(probe)
-    needed = needs(settings)
-    engines = {}
-    for engine in needed["engines"]:
-        answer = probe["engines"][engine["name"]]
-        if engine["launcher"] is not None:
-            options = flags.parse_help(helps[engine["launcher"]]).values()
-            answer = {
-                "build": f"{engine['launcher']} of this role",
-                "options": [option.to_json() for option in options],
-                "problem": None,
-            }
-        elif engine["requirements"] is not None:
-            answer = {**answer, "problem": "is installed later"}
-        engines[engine["name"]] = answer
-    models = {each["name"]: {**each, "file": None, "problem": None} for each in needed["models"]}
-    served = (
-        _serve(settings, {"engines": engines, "models": models}, name) for name in settings["configurations"]
-    )
-    return _refusals([each for each in served if each is not None])
+    return called
 
 
 def answers(engines: dict[str, Any]) -> dict[str, Any]:
@@ -151,46 +62,6 @@ def answers(engines: dict[str, Any]) -> dict[str, Any]:
         for name, found in engines.items()
         if found["options"] and not found["cached"]
     }
-
-
-def model_problems(settings: dict[str, Any], probe: dict[str, Any]) -> list[str]:
-    """Which configurations lack which model, and why; one sentence a model."""
-    settings, probe = plain(settings), plain(probe)
-    found = []
-    for name, declared in settings["configurations"].items():
-        for word, key in (("model", "model"), ("draft model", "draft_model")):
-            model = declared.get(key)
-            place = probe["models"].get(_place(model, declared["engine"])) if model else None
-            if place and place["problem"]:
-                found.append((name, f"the {word} {model} {place['problem']}"))
-    return _gather(found)
-
-
-def _refusals(served: list[Any]) -> list[str]:
-    """What is wrong with the flags of configurations, with the build that says so."""
-    return _gather(
-        [
-            (each.name, f"{problem} ({each.description['engine_build']})")
-            for each in served
-            for problem in each.problems
-        ]
-    )
-
-
-def _gather(found: list[tuple[str, str]]) -> list[str]:
-    """One sentence a problem, whatever the number of configurations that have it."""
-    by_problem: dict[str, list[str]] = {}
-    for name, problem in found:
-        by_problem.setdefault(problem, []).append(name)
-    return [
-        f"configuration{'s' if len(names) > 1 else ''} {_enumerate(names)}: {problem}"
-        for problem, names in by_problem.items()
-    ]
-
-
-def _enumerate(names: list[str], shown: int = 4) -> str:
-    more = len(names) - shown
-    return ", ".join(names[:shown]) + (f" and {more} more" if more > 0 else "")
 
 
 def _template(text: str) -> jinja2.Template:
@@ -204,43 +75,14 @@ def _template(text: str) -> jinja2.Template:
     return render.from_string(text)
 
 
-def _serve(settings: dict[str, Any], probe: dict[str, Any], name: str) -> Any:  # noqa: ANN401 - a Served, loaded by path
-    """A configuration made ready for its node; None where its engine or a model of it isn't there."""
-    declared = settings["configurations"][name]
-    engine = engine_from(
-        declared["engine"],
-        settings["engines"][declared["engine"]],
-        settings["templates"],
-        settings["program_dir"],
-    )
-    installed = probe["engines"][engine.name]
-    asked = [model for model in (declared["model"], declared.get("draft_model")) if model]
-    found = {model: probe["models"][_place(model, engine.name)] for model in asked}
-    if installed["problem"] or any(each["problem"] for each in found.values()):
-        return None
-    places = {
-        model: configurations.Place(model, each["path"], settings["model_digests"].get(model), each["file"])
-        for model, each in found.items()
-    }
-    options = {option["name"]: flags.Option.from_json(option) for option in installed["options"]}
-    return configurations.serve(
-        name,
-        declared,
-        engine,
-        configurations.Installed(installed["build"], options),
-        configurations.Site(settings["host"], int(settings["port"]), places),
-    )
-
-
 def wanted(settings: dict[str, Any], probe: dict[str, Any]) -> dict[str, Any]:
     """Problems, files and names: every unit and description, with flags checked against the installed builds.
 
     Besides what `needs` takes, `settings` has: model_digests, host, port, unit_dir, description_dir,
     unit_template and unit (what all units share).
     """
-    settings, probe = plain(settings), plain(probe)
     template = _template(settings["unit_template"])
-    ready = {name: _serve(settings, probe, name) for name in settings["configurations"]}
+    ready = {name: role_settings.served(settings, probe, name) for name in settings["configurations"]}
     served = [each for each in ready.values() if each is not None]
     files = []
     for each in served:
@@ -251,6 +93,7 @@ def wanted(settings: dict[str, Any], probe: dict[str, Any]) -> dict[str, Any]:
             engine=each.description["engine_build"],
             model=each.description["model"],
             environment=units.quote_environment(each.environment),
+            credentials=sorted(each.credentials.items()),
             command_line=units.command_line(each.argv),
         )
         description = json.dumps(each.description, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
@@ -262,11 +105,13 @@ def wanted(settings: dict[str, Any], probe: dict[str, Any]) -> dict[str, Any]:
                 "mode": "0644",
             },
         ]
+    renamed = {f"{said} -> {used}" for each in served for said, used in each.renamed.items()}
     return {
-        "problems": _refusals(served),
+        "problems": refusals.refusals(served),
         "files": files,
         "names": [each.name for each in served],
         "keep": [name for name, each in ready.items() if each is None],
+        "notes": [f"renamed for this build: {', '.join(sorted(renamed))}"] if renamed else [],
         "report": {
             engine: {
                 "build": found["build"],
@@ -282,10 +127,11 @@ def wanted(settings: dict[str, Any], probe: dict[str, Any]) -> dict[str, Any]:
 class FilterModule:
     def filters(self) -> dict[str, Any]:
         return {
-            "inference_server_needs": needs,
-            "inference_server_lasting_problems": lasting_problems,
-            "inference_server_flag_problems": flag_problems,
+            "inference_server_needs": of_plain(role_settings.needs),
+            "inference_server_lasting_problems": of_plain(refusals.lasting_problems),
+            "inference_server_flag_problems": of_plain(refusals.flag_problems),
             "inference_server_answers": answers,
-            "inference_server_model_problems": model_problems,
-            "inference_server_wanted": wanted,
+            "inference_server_model_problems": of_plain(refusals.model_problems),
+            "inference_server_gpu_problems": of_plain(refusals.gpu_problems),
+            "inference_server_wanted": of_plain(wanted),
         }

@@ -22,6 +22,11 @@ options:
     type: list
     elements: dict
     required: true
+  credentials:
+    description: Paths of files with a secret, whose content is looked at and never told.
+    type: list
+    elements: path
+    default: []
   user:
     description: User of the units; C(nobody) stands in while it doesn't exist.
     type: str
@@ -78,6 +83,15 @@ models:
   description: Path, file and problem of each model, by name; C(fault) is hidden where its unit can't see it.
   type: dict
   returned: always
+credentials:
+  description: What is wrong with each secret's file, by path; none where it is right.
+  type: dict
+  returned: always
+gpus:
+  description: UUIDs of the GPUs that can be used here, by CUDA's index.
+  type: list
+  elements: str
+  returned: always
 user_exists:
   type: bool
   returned: always
@@ -106,6 +120,8 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.inference_server.build import NOBODY, Account, describe_engine, sha256_of
+from ansible.module_utils.inference_server.credentials import describe_credential
+from ansible.module_utils.inference_server.gpus import list_gpus
 from ansible.module_utils.inference_server.models import describe_model
 
 
@@ -139,6 +155,7 @@ def main() -> None:
         argument_spec={
             "engines": {"type": "list", "elements": "dict", "required": True},
             "models": {"type": "list", "elements": "dict", "required": True},
+            "credentials": {"type": "list", "elements": "path", "default": []},
             "user": {"type": "str", "required": True},
             "group": {"type": "str", "required": True},
             "cache_dir": {"type": "path", "required": True},
@@ -185,6 +202,8 @@ def main() -> None:
         changed=False,
         engines=engines,
         models=models,
+        credentials={path: describe_credential(Path(path)) for path in given["credentials"]},
+        gpus=list_gpus(),
         launchers={engine["name"]: sha256_of(engine.get("launcher_path")) for engine in given["engines"]},
         user_exists=user_exists,
         group_exists=group_exists(given["group"]),

@@ -46,6 +46,11 @@ options:
     description: Build and adapter by engine, for the report.
     type: dict
     default: {}
+  notes:
+    description: What an operator should know of how the units were made; said in the summary.
+    type: list
+    elements: str
+    default: []
 attributes:
   check_mode:
     support: full
@@ -107,6 +112,7 @@ ARGUMENTS = {
     "description_dir": {"type": "path", "required": True},
     "socket": {"type": "str", "default": "inference-control.socket"},
     "engines": {"type": "dict", "default": {}},
+    "notes": {"type": "list", "elements": "str", "default": []},
 }
 
 
@@ -188,7 +194,7 @@ def main() -> None:
         changed=bool(changes) or reload,
         diff=[change.diff() for change in changes],
         manager=manager,
-        summary=f"{summary}; {builds}" if builds else summary,
+        summary="; ".join(filter(None, [summary, builds, *given["notes"]])),
         recovery={"engines": given["engines"]},
         **deployment.as_result(state, given["socket"], changes),
     )

@@ -5,10 +5,9 @@ from ansible.module_utils.inference_server.configurations import (
     Installed,
     Place,
     Site,
-    check_configuration,
-    gpu_environment,
     serve,
 )
+from ansible.module_utils.inference_server.declared import check_configuration
 from ansible.module_utils.inference_server.engines import engine_from
 from ansible.module_utils.inference_server.flags import parse_help
 
@@ -99,11 +98,70 @@ def test_the_description_names_what_is_measured_and_where_it_answers(engines, si
         "served_model": "tiny",
         "model_path": "/dev/shm/tiny",
         "model_digest": "sha256:1",
+        "draft_model_path": None,
         "tensor_parallelism": 1,
         "context_tokens": 2048,
         "flags": {"ctx-size": 8192, "metrics": True, "parallel": 4, "spec-type": "none", "threads": 1},
         "adapter": "llamacpp",
+        "python": "/opt/llamacpp/bin/python",
+        "visible_gpus": None,
+        "api_key_file": None,
     }
+
+
+def test_the_description_names_the_gpus_the_draft_and_where_the_key_is(templates, site, help_of):
+    declared = {"template": "sglang", "venv": "/opt/sglang", "credentials": {"api_key": "/etc/keys/api"}}
+    engine = engine_from("sglang", {**declared, "aliases": ALIASES}, templates, "/lib")
+
+    served = serve("x", DDTREE, engine, build(help_of, "sglang_ddtree_assumed"), site)
+
+    told = served.description
+    assert told["visible_gpus"] == "0,1,2,3"
+    assert told["draft_model_path"] == "/dev/shm/draft"
+    assert told["api_key_file"] == "/etc/keys/api"
+    assert served.credentials == {"api_key": "/etc/keys/api"}
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("0.0.0.0", "127.0.0.1"),  # noqa: S104 - told, not listened on
+        ("::", "[::1]"),
+        ("10.0.0.7", "10.0.0.7"),
+    ],
+)
+def test_a_client_on_the_node_finds_a_server_that_listens_elsewhere(engines, site, help_of, host, url):
+    there = Site(host, 30000, site.places)
+
+    served = serve("x", AUTO, engines["llamacpp"], build(help_of, "llama_server"), there)
+
+    assert served.description["url"] == f"http://{url}:30000"
+    assert served.argv[served.argv.index("--host") + 1] == host
+
+
+def test_extra_arguments_come_last_as_they_are_and_are_part_of_what_is_measured(engines, site, help_of):
+    declared = AUTO | {"extra_arguments": ["--batch-size=512", "--ubatch-size", "64"]}
+
+    served = serve("x", declared, engines["llamacpp"], build(help_of, "llama_server"), site)
+
+    assert served.problems == ()
+    assert served.argv[-3:] == ("--batch-size=512", "--ubatch-size", "64")
+    assert served.description["flags"]["extra_arguments"] == declared["extra_arguments"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--batch-sice=512"], "--batch-sice is unknown to this build (nearest known: --batch-size"),
+        (["--threads", "2"], "the flag threads is set twice: once in extra_arguments"),
+    ],
+)
+def test_extra_arguments_are_checked_like_flags(engines, site, help_of, extra, message):
+    declared = AUTO | {"extra_arguments": extra}
+
+    (problem,) = serve("x", declared, engines["llamacpp"], build(help_of, "llama_server"), site).problems
+
+    assert problem.startswith(message)
 
 
 def test_the_flags_of_a_description_hold_no_path_but_the_draft_model_itself(engines, site, help_of):
@@ -132,6 +190,21 @@ def test_a_renamed_flag_takes_the_name_of_the_build(engines, site, help_of):
     served = serve("x", DDTREE, engines["sglang"], Installed("b", without), site)
 
     assert "--tensor-parallel-size" in served.argv
+    # The role's own words are no news to an operator.
+    assert served.renamed == {}
+
+
+def test_a_renamed_flag_of_a_configuration_is_told(engines, site, help_of):
+    declared = DDTREE | {"flags": {"mamba-scheduler-strategy": "no_buffer", "cuda-graph-max-bs": 8}}
+
+    served = serve("x", declared, engines["sglang"], build(help_of, "sglang_ddtree_assumed"), site)
+
+    assert served.problems == ()
+    assert served.renamed == {
+        "mamba-scheduler-strategy": "mamba-radix-cache-strategy",
+        "cuda-graph-max-bs": "cuda-graph-max-bs-decode",
+    }
+    assert served.description["flags"]["mamba-radix-cache-strategy"] == "no_buffer"
 
 
 @pytest.mark.parametrize(
@@ -153,6 +226,14 @@ def test_a_renamed_flag_takes_the_name_of_the_build(engines, site, help_of):
         ({"flags": {"alias": "x"}}, "flag alias is filled in by the role; say nothing: the role sets"),
         ({"flags": {"ctx-size": 1}}, "flag ctx-size is filled in by the role; say context_tokens instead"),
         ({"flags": {"threads": None}}, "flag threads: has no value"),
+        (
+            {"flags": {"spec-draft-model": "x"}},
+            "flag spec-draft-model is filled in by the role; say draft_model",
+        ),
+        ({"extra_arguments": ["--port=1"]}, "flag port is filled in by the role; say port instead"),
+        ({"extra_arguments": "--threads 1"}, "extra_arguments must be a list of texts"),
+        ({"gpus": [0, 0]}, "gpus names one twice: 0, 0"),
+        ({"environment": ["A"]}, "environment must be a mapping"),
     ],
 )
 def test_a_contradiction_is_found_without_a_host(engines, change, message):
@@ -202,8 +283,3 @@ def test_an_engine_may_be_started_by_its_own_command(templates):
     engine = engine_from("e", {"template": "sglang", "command": ["/opt/run", "serve"]}, templates, "/lib")
 
     assert engine.command == ("/opt/run", "serve")
-
-
-def test_gpus_are_named_by_index_or_uuid():
-    assert gpu_environment([]) == {}
-    assert gpu_environment(["GPU-1", 2])["CUDA_VISIBLE_DEVICES"] == "GPU-1,2"

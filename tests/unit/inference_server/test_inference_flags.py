@@ -2,11 +2,9 @@
 
 import pytest
 from ansible.module_utils.inference_server.flags import (
-    FlagError,
     Option,
     check_against_build,
     check_value,
-    choose_names,
     parse_help,
     to_argv,
 )
@@ -137,21 +135,3 @@ def test_what_cannot_be_a_flag_is_refused(name, value, part):
 @pytest.mark.parametrize("value", [True, 1, 0.5, "x", ["a", 1], {"a": 1}])
 def test_typed_values_are_accepted(value):
     assert check_value("speculative-algorithm", value) is None
-
-
-def test_the_name_that_the_build_knows_is_taken():
-    aliases = {"new": ["new", "old"]}
-
-    assert choose_names({"new": 1}, aliases, {"old": Option("old", takes_value=True)}) == {"old": 1}
-    assert choose_names({"new": 1}, aliases, {"new": Option("new", takes_value=True)}) == {"new": 1}
-    # Neither is known: the newest name is the one to complain about.
-    assert choose_names({"new": 1}, aliases, {}) == {"new": 1}
-
-
-def test_a_setting_that_the_build_needs_no_flag_for_is_dropped():
-    assert choose_names({"ddtree-enable": True, "x": 1}, {"ddtree-enable": []}, {}) == {"x": 1}
-
-
-def test_one_flag_by_two_names_is_refused():
-    with pytest.raises(FlagError, match="old is set twice"):
-        choose_names({"old": 1, "new": 2}, {"new": ["old"]}, {"old": Option("old", takes_value=True)})

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .credentials import SHOWN, declared_credentials, handing_over, shown_secret
+from .names import Names
+from .spelling import nearest
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from .flags import FlagValue
-
-
-def nearest(word: str, words: Sequence[str]) -> str:
-    near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
-    return f"; nearest: {near[0]}" if near else ""
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class Engine:
     scale: str | None
     model_is_file: bool
     needs: tuple[str, ...]
-    aliases: Mapping[str, Sequence[str]]
+    names: Names
     flags: Mapping[str, FlagValue]
     environment: Mapping[str, str]
     gpu: bool
@@ -39,6 +37,15 @@ class Engine:
     package: str | None = None
     requirements: str | None = None
     venv: str | None = None
+    # Secret -> its file on the node, and the words between program and arguments that hand them over.
+    credentials: Mapping[str, str] = field(default_factory=dict)
+    credential_words: tuple[str, ...] = ()
+    secret_flags: tuple[str, ...] = ()
+
+    @property
+    def served_command(self) -> tuple[str, ...]:
+        """The command as the unit runs it; without secrets, as anybody may."""
+        return (self.command[0], *self.credential_words, *self.command[1:])
 
 
 def engine_from(
@@ -46,7 +53,10 @@ def engine_from(
 ) -> Engine:
     """Put an engine's settings over its template; ValueError names what is wrong."""
     where = f"engine {name}"
-    known = ("template", "command", "venv", "requirements", "environment", "aliases", "flags")
+    known = (
+        *("template", "command", "venv", "requirements", "environment", "aliases", "flags", "gpu"),
+        "credentials",
+    )
     for key in declared:
         if key not in known:
             raise ValueError(f"{where}: unknown key {key}{nearest(key, known)}; known: {', '.join(known)}")
@@ -73,6 +83,11 @@ def engine_from(
         raise ValueError(
             f"{where}: command must begin with an absolute path, not {words[0]}: systemd needs one"
         )
+    ways = template.get("credentials", {})
+    credentials = declared_credentials(where, declared.get("credentials") or {}, list(ways))
+    environment = {key: str(value) for key, value in declared.get("environment", {}).items()}
+    if shown := shown_secret(environment):
+        raise ValueError(f"{where}: environment {shown}: {SHOWN}")
     return Engine(
         name=name,
         template=str(template_name),
@@ -82,14 +97,17 @@ def engine_from(
         scale=template.get("scale"),
         model_is_file=template["model"] == "file",
         needs=tuple(template["needs"]),
-        aliases={**template["aliases"], **declared.get("aliases", {})},
+        names=Names({**template["aliases"], **declared.get("aliases", {})}, template.get("renames", ())),
         flags={**template["flags"], **declared.get("flags", {})},
-        environment={key: str(value) for key, value in declared.get("environment", {}).items()},
-        gpu=bool(template["gpu"]),
+        environment=environment,
+        gpu=bool(declared.get("gpu", template["gpu"])),
         launcher=launcher,
         launcher_path=launcher_path,
         version_argv=(*words, *template["version"]) if "version" in template else (),
         package=template.get("package"),
         requirements=declared.get("requirements", template.get("requirements")),
         venv=venv,
+        credentials=credentials,
+        credential_words=handing_over(where, credentials, ways, words, program_dir),
+        secret_flags=tuple(template.get("secret_flags", ())),
     )

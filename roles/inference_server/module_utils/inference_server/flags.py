@@ -8,8 +8,10 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Union
 
+from .spelling import nearest
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 FlagValue = Union[bool, int, float, str, list[Any], dict[str, Any]]
 
@@ -70,31 +72,9 @@ def parse_help(text: str) -> dict[str, Option]:
     return options
 
 
-def choose_name(name: str, aliases: Mapping[str, Sequence[str]], known: Mapping[str, Option]) -> str | None:
-    """The name that this build has for a flag of our settings; None where it needs no such flag.
-
-    `aliases` lists the names a flag has had, the newest first; the first one that the build knows is taken.
-    An empty list means that the build needs no such flag.
-    """
-    candidates = aliases.get(name, [name])
-    if not candidates:
-        return None
-    return next((each for each in candidates if each in known), candidates[0])
-
-
-def choose_names(
-    flags: Mapping[str, FlagValue], aliases: Mapping[str, Sequence[str]], known: Mapping[str, Option]
-) -> dict[str, FlagValue]:
-    """Give each flag the name that this build uses, and leave out those it doesn't need."""
-    chosen: dict[str, FlagValue] = {}
-    for name, value in flags.items():
-        target = choose_name(name, aliases, known)
-        if target is None:
-            continue
-        if target in chosen:
-            raise FlagError(f"the flag {target} is set twice: by its own name and as {name}")
-        chosen[target] = value
-    return chosen
+def flag_of(word: str) -> str | None:
+    """The flag that a word of a command line names; None where it is a value."""
+    return word[2:].partition("=")[0] if word.startswith("--") else None
 
 
 def check_value(name: str, value: object) -> str | None:
@@ -125,23 +105,25 @@ def check_against_build(flags: Mapping[str, FlagValue], known: Mapping[str, Opti
         value = flags[name]
         option = known.get(name)
         if option is None:
-            near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.6)
-            hint = (
-                f"nearest known: {', '.join('--' + each for each in near)}"
-                if near
-                else "nothing similar is known"
-            )
-            problems.append(f"--{name} is unknown to this build ({hint})")
+            problems.append(unknown_flag(name, known))
         elif isinstance(value, bool):
             if option.takes_value and value:
                 problems.append(f"--{name} needs a value, but is set to true")
         elif not option.takes_value:
             problems.append(f"--{name} takes no value, but is set to {value!r}: write true or false")
-        elif option.choices and not isinstance(value, (list, dict)) and str(value) not in option.choices:
-            near = difflib.get_close_matches(str(value), option.choices, n=1, cutoff=0.5)
-            hint = f"; nearest: {near[0]}" if near else ""
-            problems.append(f"--{name} {value}: not one of {', '.join(option.choices)}{hint}")
+        elif option.choices and not isinstance(value, dict):
+            problems += [
+                f"--{name} {each}: not one of {', '.join(option.choices)}{nearest(str(each), option.choices)}"
+                for each in (value if isinstance(value, list) else [value])
+                if str(each) not in option.choices
+            ]
     return problems
+
+
+def unknown_flag(name: str, known: Mapping[str, Option]) -> str:
+    near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.6)
+    hint = f"nearest known: {', '.join('--' + each for each in near)}" if near else "nothing similar is known"
+    return f"--{name} is unknown to this build ({hint})"
 
 
 def _text(value: object) -> str:
