@@ -106,7 +106,7 @@ def plan(nodes: list[Node], outside: Outside, *, last: bool) -> dict[str, Round]
 
 
 def needs_client(node: Node, part: Round) -> bool:
-    """Whether the hub comes next for a model; not while a node gives it, as there may be no network for more."""
+    """Whether the hub comes next for a model; not while a node gives it: there may be no way to the hub."""
     there = {offer["name"] for offer in node.holds}
     return any(
         "hub" in need["kinds"]
