@@ -75,7 +75,7 @@ options:
     type: float
     default: 0
   sets:
-    description: Names of models that must be there at the same time, in the plan's order; empty for all at once.
+    description: Models that must be there at the same time, by name, in the plan's order; by default all.
     type: list
     elements: list
     default: []

@@ -201,8 +201,8 @@ def test_models_must_fit_together(play, cache, root, monkeypatch):
     one, two = play([model("a", cache)], check=True), play([model("a", cache), model("b", cache)], check=True)
 
     assert one["changed"]
-    assert two["msg"].startswith("b: ")
-    assert " free, the model needs " in two["msg"]
+    assert two["msg"].startswith("a and b: ")
+    assert " free, the models need " in two["msg"]
 
 
 def test_a_manifest_of_the_controller_is_used(play, cache, root, tmp_path):

@@ -164,3 +164,15 @@ def ensure_user(user: str, run: Run, *, check_mode: bool) -> bool:
             raise StartError(f"the user {user} could not be made: {(err or out).strip()}") from None
         return True
     return False
+
+
+def ensure_folder(folder: Path, user: str, *, check_mode: bool) -> bool:
+    """Whether a folder of the stager's user, not in memory, had to be made."""
+    if folder.is_dir():
+        return False
+    if not check_mode:
+        folder.mkdir(mode=0o755, parents=True)
+        if user and os.geteuid() == 0:
+            owner = pwd.getpwnam(user)
+            os.chown(folder, owner.pw_uid, owner.pw_gid)
+    return True

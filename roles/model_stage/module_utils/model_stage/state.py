@@ -80,11 +80,11 @@ def progress_line(model: str, now: dict[str, Any]) -> str:
 def record(answer: dict[str, Any]) -> dict[str, Any]:
     """What recovery.json keeps of a model: of a finished run, or of a copy that was right already."""
     keys = ("model", "path", "place", "action", "digest", "files", "total_bytes", "memory_bytes")
-    more = ("copied_bytes", "resumed_bytes", "seconds", "sources", "why", "summary")
+    more = ("copied_bytes", "resumed_bytes", "seconds", "sources", "why", "summary", "notes")
     return {key: answer[key] for key in (*keys, *more) if key in answer}
 
 
 def renew(proof: Path) -> None:
-    """A model was asked for: it is the most recently used one now. Root must not follow a link that lies there."""
+    """A model was asked for: it is the most recently used one now. Root follows no link that lies there."""
     with contextlib.suppress(OSError):  # an older stamp only lets it go earlier
         os.utime(proof, follow_symlinks=False)
