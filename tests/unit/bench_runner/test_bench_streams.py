@@ -7,9 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
-from bench_runner.client.http1 import BrokenHttpError, Piece, Response
+from bench_runner.client.http1 import BrokenHttpError, Response
 from bench_runner.client.sse import events
 from bench_runner.client.stream import read_stream
+from bench_runner.client.tape import Piece
 from bench_runner.client.transport import Connection, Exchange, ReadTimeReceiver
 from bench_runner.client.verdict import judge
 from hypothesis import given

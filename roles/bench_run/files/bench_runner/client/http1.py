@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from bench_runner.client.tape import Tape
 
 # A server that sends more than this before a header's end isn't speaking HTTP.
 _MAX_HEAD_BYTES = 65536
+# Reads that wait to be taken apart; more than this and it is done at once, to bound what they hold.
+_MAX_WAITING_BYTES = 16384
 
 
 class BrokenHttpError(Exception):
     """The bytes aren't a response that HTTP allows."""
 
 
-class Piece(Struct, frozen=True):
-    """Part of a body and when it was read (CLOCK_MONOTONIC)."""
-
-    at_ns: int
-    data: bytes
-
-
 class Response:
-    """Status, headers and the body's pieces; `complete` once the response has ended as its framing says."""
+    """Status, headers and the body's pieces; `complete` once the response has ended as its framing says.
+
+    The framing of a chunked body is taken apart late, in bunches: while a stream runs, each read costs as
+    little as it can. Only a read that may be the last one is looked at when it comes.
+    """
 
     def __init__(self) -> None:
         self.status: int | None = None
         self.headers: dict[str, str] = {}
-        self.pieces: list[Piece] = []
+        self.pieces = Tape()
         self.complete = False
+        self._waiting: list[tuple[bytes, int]] = []
+        self._waiting_bytes = 0
         self._rest = b""
         self._chunked = False
         self._left: int | None = None  # bytes of the body or of the current chunk still to come
@@ -40,6 +41,23 @@ class Response:
     def until_close(self) -> bool:
         """Neither chunked nor with a length: only the connection's end ends the body."""
         return self.status is not None and not self._chunked and "content-length" not in self.headers
+
+    def add(self, data: bytes, at_ns: int) -> None:
+        """Take a read; `settle` before the body is used. BrokenHttpError may be about an earlier read."""
+        if not self._chunked:
+            self.feed(data, at_ns)
+            return
+        self._waiting.append((data, at_ns))
+        self._waiting_bytes += len(data)
+        # The end of a chunked body is an empty line, which may come in parts.
+        if len(data) < 4 or data.endswith(b"\r\n\r\n") or self._waiting_bytes > _MAX_WAITING_BYTES:  # noqa: PLR2004 - two line ends
+            self.settle()
+
+    def settle(self) -> None:
+        """Take apart what has been added."""
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        for data, at_ns in waiting:
+            self.feed(data, at_ns)
 
     def feed(self, data: bytes, at_ns: int) -> None:
         data = self._rest + data if self._rest else data
@@ -63,11 +81,11 @@ class Response:
             self.complete = True
 
     def body(self) -> bytes:
-        return b"".join(piece.data for piece in self.pieces)
+        return self.pieces.read()
 
     def _keep(self, data: bytes, at_ns: int) -> None:
         if data:
-            self.pieces.append(Piece(at_ns, data))
+            self.pieces.append(at_ns, data)
 
     def _take_head(self, data: bytes) -> bytes:
         end = data.find(b"\r\n\r\n")

@@ -9,7 +9,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from bench_runner.client.http1 import Piece
+    from bench_runner.client.tape import Piece
 
 _BOM = b"\xef\xbb\xbf"
 
