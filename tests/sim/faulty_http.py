@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
+from urllib.parse import unquote, urlsplit
 
 FAULTS = (
     "status",  # answers `status` with `headers`
@@ -228,3 +229,22 @@ class FaultyServer(ThreadingHTTPServer):
 
     def handle_error(self, *_: object) -> None:
         """A client that goes away is what half of these tests are about."""
+
+
+class FilesHandler(FaultyHandler):
+    server: FilesServer
+
+    def route(self, fault: Fault | None) -> None:
+        content = self.server.files.get(unquote(urlsplit(self.path).path).lstrip("/"))
+        if content is None:
+            self.answer(404, b"<html>404 Not Found</html>", {"Content-Type": "text/html"})
+        else:
+            self.send_bytes(content, {}, fault)
+
+
+class FilesServer(FaultyServer):
+    """Paths and their contents."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        super().__init__(FilesHandler)
+        self.files = files

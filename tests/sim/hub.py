@@ -123,7 +123,7 @@ class HubHandler(FaultyHandler):
         at = int(parse_qs(urlsplit(self.path).query).get("cursor", ["0"])[0])
         more = {}
         if at + model.page < len(names):
-            here = f"{self.server.url}{urlsplit(self.path).path}"
+            here = f"{self.server.list_url or self.server.url}{urlsplit(self.path).path}"
             more["Link"] = f'<{here}?recursive=true&cursor={at + model.page}>; rel="next"'
         self.json([model.entry(name) for name in names[at : at + model.page]], **more)
 
@@ -187,6 +187,7 @@ class HubServer(FaultyServer):
         super().__init__(HubHandler, port)
         self.model = model
         self.cdn = CdnServer(model)
+        self.list_url = ""  # where the next page of a list is said to be, when it is elsewhere
 
     def __enter__(self) -> Self:
         self.cdn.__enter__()

@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 import urllib.request
+import weakref
 from base64 import b64encode
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urljoin, urlsplit
@@ -40,6 +41,7 @@ class HttpClient:
         self._answered: set[Server] = set()
         self._lock = threading.Lock()
         self._tls: ssl.SSLContext | None = None
+        weakref.finalize(self, _close_all, self._idle)
 
     def has_answered(self, url: str) -> bool:
         return server(url) in self._answered
@@ -86,12 +88,15 @@ class HttpClient:
     ) -> Answer:
         target = self._target(url)
         line = socket_of(connection)
+        response: http.client.HTTPResponse | None = None
         try:
             with limited(line, self.stall_s):
                 connection.request(method, target, headers=headers)
                 response = connection.getresponse()
         except BaseException:
             connection.close()
+            if response is not None:
+                response.close()
             raise
         self._answered.add(server(url))
         sent_token = token is not None and token.belongs_to(url)
@@ -157,6 +162,12 @@ class HttpClient:
             return self._tls
 
 
+def _close_all(idle: dict[Server, list[http.client.HTTPConnection]]) -> None:
+    for connections in idle.values():
+        for connection in connections:
+            connection.close()
+
+
 def _require_redirect(seen: list[str], target: str) -> str:
     first = visible(seen[0])
     if urlsplit(target).scheme not in PORTS:
@@ -214,5 +225,8 @@ def limited(line: socket.socket, seconds: float) -> Iterator[None]:
         if passed.is_set():
             raise socket.timeout from exc
         raise
+    else:
+        if passed.is_set():  # http.client takes a head that was cut for a whole one
+            raise socket.timeout
     finally:
         timer.cancel()

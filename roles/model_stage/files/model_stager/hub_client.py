@@ -8,10 +8,13 @@ own client, as the library's checks sizes only.
 from __future__ import annotations
 
 import os
+import threading
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 from urllib.parse import urljoin
 
 from model_stager.errors import BadRequestError, SourceFlakyError, SourceUnusableError
@@ -59,6 +62,7 @@ class _Call:
     token: Token | None
 
 
+T = TypeVar("T")
 _CALL: ContextVar[_Call] = ContextVar("_CALL")
 
 
@@ -161,7 +165,13 @@ def _make_client() -> Any:  # noqa: ANN401 - a class that can be defined only on
         def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # noqa: ANN401 - passed on
             call = _CALL.get()
             try:
-                return super().send(request, **options)
+                return within(
+                    call.stall_s + CONNECT_S, lambda: super(WatchedClient, self).send(request, **options)
+                )
+            except FutureTimeoutError:
+                limit = call.stall_s + CONNECT_S
+                where = visible(str(request.url))
+                raise SourceUnusableError(f"{where} gave no whole answer in {limit:.0f} s") from None
             except httpx2.TooManyRedirects as exc:
                 raise SourceUnusableError(f"{visible(str(request.url))} redirects in a circle") from exc
             except httpx2.TimeoutException as exc:
@@ -193,6 +203,21 @@ def _make_client() -> Any:  # noqa: ANN401 - a class that can be defined only on
         follow_redirects=True,
         max_redirects=5,
     )
+
+
+def within(seconds: float, call: Callable[[], T]) -> T:
+    """The library limits each wait, not their sum: a server that sends one byte a second would hold us."""
+    answer: Future[T] = Future()
+    context = copy_context()
+
+    def work() -> None:
+        try:
+            answer.set_result(context.run(call))
+        except BaseException as exc:  # noqa: BLE001 - raised again by the thread that waits
+            answer.set_exception(exc)
+
+    threading.Thread(target=work, name="hub", daemon=True).start()
+    return answer.result(seconds)
 
 
 def _no_answer(url: str, exc: Exception) -> SourceUnusableError:

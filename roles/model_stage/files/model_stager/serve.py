@@ -71,9 +71,7 @@ class Shelf:
         try:
             *folders, last = (name, *Path(file).parts)
             for step in folders:
-                inside = os.open(
-                    step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder
-                )
+                inside = os.open(step, INSIDE | os.O_DIRECTORY, dir_fd=folder)
                 os.close(folder)
                 folder = inside
             descriptor = os.open(last, INSIDE, dir_fd=folder)
