@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from model_stager.room import is_in_memory
+
 SCHEMA_VERSION = 1
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -60,10 +62,12 @@ def take(folder: Path) -> dict[str, list[int]]:
 
 def make(folder: Path, manifest_digest: str, request: dict[str, Any]) -> dict[str, Any]:
     """The record to be kept beside the folder."""
+    in_memory = is_in_memory(folder)
     return {
         "schema_version": SCHEMA_VERSION,
-        "boot_id": boot_id(),
-        "device": folder.stat().st_dev,
+        # A disk keeps its inodes over a reboot, and may come up under another device number.
+        "boot_id": boot_id() if in_memory else None,
+        "device": folder.stat().st_dev if in_memory else None,
         "manifest_digest": manifest_digest,
         "request": request,
         "files": take(folder),
@@ -86,9 +90,9 @@ def compare(folder: Path, record: dict[str, Any] | None, manifest_digest: str) -
         return Comparison(no_record="it has no record of a proof")
     if record["manifest_digest"] != manifest_digest:
         return Comparison(no_record="its record is of other contents")
-    if record["boot_id"] != boot_id():
+    if record["boot_id"] not in (None, boot_id()):
         return Comparison(no_record="its record is from before the last boot")
-    if record["device"] != folder.stat().st_dev:
+    if record["device"] not in (None, folder.stat().st_dev):
         return Comparison(no_record="its record is from another mount")
     recorded, found = record["files"], take(folder)
     faults = {name: _fault(was, found.get(name)) for name, was in recorded.items()}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from model_stager.inventory import Staged
 
 PAGE = 4096
+IN_MEMORY = ("tmpfs", "ramfs")
 SPARE_INODES = 16  # the model's folder, its manifest, proof, journal and their scratch files
 
 
@@ -44,7 +45,7 @@ class Room:
 
     @property
     def in_memory(self) -> bool:
-        return self.filesystem in ("tmpfs", "ramfs")
+        return self.filesystem in IN_MEMORY
 
     def limits(self, reserve_bytes: int) -> list[Limit]:
         """Memory limits what lies in memory only; the reserve is memory too."""
@@ -81,6 +82,10 @@ def measure_room(root: Path, *, proc: Path = Path("/proc"), cgroups: Path = Path
         cgroup_limit=cgroup_limit,
         mount=mount,
     )
+
+
+def is_in_memory(path: Path) -> bool:
+    return mount_of(path, Path("/proc/self/mountinfo").read_text(encoding="utf-8"))[1] in IN_MEMORY
 
 
 def mount_of(path: Path, mountinfo: str) -> tuple[str, str]:
