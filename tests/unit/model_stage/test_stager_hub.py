@@ -4,11 +4,14 @@ import os
 import re
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 from model_stager import hub_client
 from model_stager.errors import NoSourceError
 from model_stager.request import SourceSpec, parse_source
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.sim.faulty_http import Fault
 from tests.sim.hub import COMMIT
@@ -252,3 +255,20 @@ def test_a_gated_model_says_whose_licence_to_accept_where(gated, root, token_fil
         caught.value
     )
     assert not list(root.glob("tiny*")), "known before the first byte"
+
+
+def test_the_nodes_pins_are_what_is_tested_here():
+    """The client and all that it needs, none of it forgotten."""
+    lines = (ROLE / "files/hub-requirements.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if "==" in line)
+    waiting, needs = ["huggingface-hub"], set()
+    while waiting:
+        name = waiting.pop()
+        if name not in needs:
+            needs.add(name)
+            found = (Requirement(text) for text in metadata.requires(name) or [])
+            waiting += [
+                canonicalize_name(need.name) for need in found if not need.marker or need.marker.evaluate()
+            ]
+
+    assert pins == {name: metadata.version(name) for name in sorted(needs)}
