@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from model_stager.tally import Tally
 
 PART = 64 << 20  # a mark in the journal each time that so much more is verified
-MIN_EXTENT = 64 << 20
-MAX_EXTENT = 256 << 20  # what a kill may cost a worker that is ahead of the hash
+READ_BACK = 1 << 18  # smaller than a core's own cache
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 
 
@@ -72,15 +71,13 @@ class Landing:
         with self._lock:
             return sum(end - start for start, end in self._gaps)
 
-    def claim(self, workers: int) -> tuple[int, int] | None:
-        """An extent for one worker: large while much is left, small towards the end."""
+    def claim(self, most: int) -> tuple[int, int] | None:
+        """The next extent for one worker, about so long."""
         with self._lock:
             if not self._gaps:
                 return None
             start, end = self._gaps.pop(0)
-            left = end - start + sum(after - before for before, after in self._gaps)
-            most = min(max(left // (2 * workers), MIN_EXTENT), MAX_EXTENT)
-            if end - start > most + MIN_EXTENT // 2:  # no crumbs
+            if end - start > most + most // 2:  # no crumbs
                 self._gaps.insert(0, (start + most, end))
                 end = start + most
             return start, end
@@ -151,7 +148,7 @@ class Landing:
                 if ready == self.hashed or stop.is_set():
                     self._hashing = False
                     return
-            got = os.preadv(self._descriptor, [buffer[: ready - self.hashed]], self.hashed)
+            got = os.preadv(self._descriptor, [buffer[: min(READ_BACK, ready - self.hashed)]], self.hashed)
             if got == 0:
                 raise StagerError(f"{self.target} was cut by somebody while it was written")
             self._advance(buffer[:got])

@@ -96,8 +96,8 @@ class LocalReader:
     def readinto(self, view: memoryview) -> int:
         if self._offset >= self._asked:
             self._asked = self._offset + AHEAD
-            ahead = min(2 * AHEAD, self._end - self._offset)
-            os.posix_fadvise(self._descriptor, self._offset, ahead, os.POSIX_FADV_WILLNEED)
+            # Past the end as well: another worker, or this one next, goes on from there.
+            os.posix_fadvise(self._descriptor, self._offset, 2 * AHEAD, os.POSIX_FADV_WILLNEED)
         try:
             got = os.preadv(self._descriptor, [view[: self._end - self._offset]], self._offset)
         except OSError as exc:
@@ -106,7 +106,8 @@ class LocalReader:
         return got
 
     def forget(self, start: int, end: int) -> None:
-        os.posix_fadvise(self._descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
+        if end > start:  # a length of 0 would mean all up to the file's end
+            os.posix_fadvise(self._descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         if self._descriptor >= 0:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from model_stager.resolve import Reasons
     from model_stager.sources import Source
 
+LOCAL_EXTENT = 32 << 20  # short, so that the hash soon has a worker to itself; to open again costs nothing
+LEAST_EXTENT = 64 << 20  # over a network each is a request
+LARGEST_EXTENT = 256 << 20  # what a kill may cost a worker that is ahead of the hash
+ALIGN = 1 << 20  # so that no page is written by two
 FIRST_WAIT_S = 0.25
 LONGEST_WAIT_S = 10.0
 TRIES = 6  # in a row, without a byte between them
@@ -122,12 +126,19 @@ class Transfer:
         if self._one_stream:
             extent = None if self.lanes else self.landing.claim_rest()
         else:
-            extent = self.landing.claim(workers)
+            extent = self.landing.claim(self._most(workers))
         if extent is None:
             return None
         lane = Lane(self.landing, self.source, self._origin, extent, from_zero=self._one_stream)
         self.lanes.add(lane)
         return lane
+
+    def _most(self, workers: int) -> int:
+        """Over a network: large while much is left, small towards the end, so that all end together."""
+        if self.local:
+            return LOCAL_EXTENT
+        guided = self.left // (2 * workers) // ALIGN * ALIGN
+        return min(max(guided, LEAST_EXTENT), LARGEST_EXTENT)
 
     def ended(self, lane: Lane, reason: SourceUnusableError | None) -> None:
         """Its rest is to be brought by another, from wherever the reason allows."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from model_stager.manifest import FileEntry
 
-BLOCK = 1 << 20  # a worker's buffer: the memory of a copy is bounded by it
+BLOCK = 1 << 19  # a worker's buffer: the memory of a copy is bounded by it
 POLL_S = 0.05
 STOP_S = 1.0  # how long a read may still last when all are to stop
 
