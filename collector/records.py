@@ -155,6 +155,7 @@ class Event(Struct, frozen=True):
         "server_ready",
         "server_stopped",
         "server_crashed",
+        "server_degraded",
         "journal_repaired",
         "run_ended",
     ]
@@ -189,6 +190,16 @@ class Todo(Struct, frozen=True, forbid_unknown_fields=True):
     reason: str
 
 
+class QuirkNote(Struct, frozen=True, forbid_unknown_fields=True):
+    """A known fault that holds cells of the campaign back, or was seen in it."""
+
+    name: str
+    state: Literal["planned", "proposed", "active", "rejected", "retired"]
+    cells: Count
+    sentence: str
+    changed: bool
+
+
 class Status(Struct, frozen=True, forbid_unknown_fields=True):
     """A campaign's status.json."""
 
@@ -204,3 +215,4 @@ class Status(Struct, frozen=True, forbid_unknown_fields=True):
     counts: dict[str, Count]
     kept: Count
     todos: tuple[Todo, ...]
+    quirks: tuple[QuirkNote, ...] = ()

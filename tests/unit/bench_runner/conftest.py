@@ -16,6 +16,7 @@ import jsonschema
 import pytest
 import yaml
 from bench_runner.campaign import Outcome, run
+from bench_runner.prepared import Wishes
 from bench_runner.records import CellFile, Folder, decode_cell
 from bench_runner.server import lifecycle
 
@@ -127,7 +128,7 @@ class Bench:
 
     def run(self, **options: Any) -> Outcome:
         self.start_control()
-        return run(self.folder, self.configurations, self.socket_path, **options)
+        return run(self.folder, self.configurations, self.socket_path, Wishes(**options))
 
     def start_process(self) -> subprocess.Popen[str]:
         """The runner as its own process: to be told to stop, or killed."""

@@ -167,7 +167,7 @@ def test_a_running_campaign_is_followed_not_started_twice(node):
 def test_what_the_runner_refuses_is_refused_before_anything_is_written(node):
     wrong = node.start({**SMALL_PLAN, "configurations": ["tp1-auto", "tp1-ngram"]})
     assert wrong["failed"]
-    assert "ct200: campaign small: plan.yml: configurations[1]: 'tp1-ngram' is not deployed" in wrong["msg"]
+    assert "ct200: campaign small: plan.yml:7: configurations[1]: 'tp1-ngram' is not deployed" in wrong["msg"]
     (node.bench.configurations / "tp1-auto.json").write_text("{")
     assert "can't be read as a configuration's description" in node.start()["msg"]
     assert not node.bench.folder.root.exists()

@@ -6,11 +6,13 @@ import asyncio
 import secrets
 import signal
 import time
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from bench_runner import __version__
+from bench_runner.deadline import deadline_at
 from bench_runner.decide import Decider
 from bench_runner.environment import boot_id
 from bench_runner.errors import BenchError
@@ -18,9 +20,9 @@ from bench_runner.files import only_runner, remove_leftovers, require_usable, sh
 from bench_runner.history import History
 from bench_runner.journal import Journal, read_events
 from bench_runner.live import Live
-from bench_runner.prepared import Prepared, prepare
+from bench_runner.prepared import Prepared, Wishes, prepare
 from bench_runner.recorder import Recorder
-from bench_runner.runner import Runner, state_after
+from bench_runner.runner import Runner
 from bench_runner.server.control import Control
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bench_runner.decide import Task
+    from bench_runner.quirks.registry import Quirks
     from bench_runner.records import Folder
 
 
@@ -36,16 +39,23 @@ class Outcome(Struct, frozen=True, kw_only=True):
     message: str
 
 
-def look(
-    folder: Folder, configurations: Path, *, retry: bool = False
-) -> tuple[Prepared, list[Task], History]:
+class Look(Struct, frozen=True, kw_only=True):
+    """What a run would do now."""
+
+    prepared: Prepared
+    tasks: list[Task]
+    quirks: Quirks
+
+
+def look(folder: Folder, configurations: Path, wishes: Wishes | None = None) -> Look:
     """What a run would do now, without touching anything."""
     prepared = prepare(folder, configurations)
     history = History(read_events(folder.journal))
-    return prepared, Decider(prepared, history, folder, retry=retry).tasks(), history
+    decider = Decider(prepared, history, folder, wishes or Wishes())
+    return Look(prepared=prepared, tasks=decider.tasks(), quirks=decider.quirks)
 
 
-def run(folder: Folder, configurations: Path, control: Path, *, retry: bool = False) -> Outcome:
+def run(folder: Folder, configurations: Path, control: Path, wishes: Wishes | None = None) -> Outcome:
     """One start of the runner. Raises a BenchError for what is wrong before anything ran."""
     prepared = prepare(folder, configurations)
     require_usable(folder.root)
@@ -57,19 +67,22 @@ def run(folder: Folder, configurations: Path, control: Path, *, retry: bool = Fa
         run_id = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(3)}"
         journal = Journal(folder.journal, boot_id=boot_id(), run=run_id)
         try:
-            return _run(folder, prepared, journal, Control(control), retry=retry)
+            return _run(folder, prepared, journal, Control(control), wishes or Wishes())
         finally:
             journal.close()
 
 
-def _run(folder: Folder, prepared: Prepared, journal: Journal, control: Control, *, retry: bool) -> Outcome:
+def _run(folder: Folder, prepared: Prepared, journal: Journal, control: Control, wishes: Wishes) -> Outcome:
     history = History(journal.events)
-    tasks = Decider(prepared, history, folder, retry=retry).tasks()
-    live = Live(folder, prepared, tasks, history, run=journal.run)
+    decider = Decider(prepared, history, folder, wishes)
+    tasks, quirks = decider.tasks(), decider.quirks
+    live = Live(folder, prepared, tasks, history, run=journal.run, quirks=quirks)
     new_skips = [task for task in tasks if task.decision.action == "skip" and not task.decision.recorded]
     to_run = [task for task in tasks if task.decision.action == "run"]
     if not to_run and not new_skips:
         return Outcome(state="finished", message=live.end("finished"))
+    asked = wishes.deadline or prepared.plan.deadline
+    deadline = deadline_at(asked, datetime.now(timezone.utc)) if asked else None
     recorder = Recorder(folder, journal, history, prepared.plan, prepared.environment)
     recorder.event(
         "run_started",
@@ -79,16 +92,23 @@ def _run(folder: Folder, prepared: Prepared, journal: Journal, control: Control,
             "cells": len(tasks),
             "to_run": len(to_run),
             "kept": live.kept,
+            **({"quick": True} if wishes.quick else {}),
+            **({"deadline": deadline.isoformat(timespec="seconds")} if deadline else {}),
         },
     )
-    problem = _drive(Runner(prepared, tasks, control=control, recorder=recorder, live=live))
+    runner = Runner(
+        prepared, tasks, control=control, recorder=recorder, live=live, quirks=quirks, deadline=deadline
+    )
+    problem = _drive(runner)
     return _last_word(problem, recorder, live)
 
 
 def _last_word(problem: BaseException | None, recorder: Recorder, live: Live) -> Outcome:
-    state, message = state_after(problem)
+    state, message = _state_after(problem)
     try:
-        recorder.event("run_ended", detail={"state": state, **({"message": message} if message else {})})
+        said_more = {"message": message} if message else {}
+        left = {"left": live.left.code} if live.left else {}
+        recorder.event("run_ended", detail={"state": state, **said_more, **left})
         said = live.end(state, message)
     except (OSError, BenchError):
         if problem is None:
@@ -134,3 +154,14 @@ def _loop_run(coroutine: Coroutine[Any, Any, None]) -> None:
         asyncio.run(coroutine)
     else:
         uvloop.run(coroutine)
+
+
+def _state_after(exc: BaseException | None) -> tuple[str, str | None]:
+    """The status file's state, and its message where it isn't the summary."""
+    if exc is None:
+        return "finished", None
+    if isinstance(exc, asyncio.CancelledError):
+        return "stopped", None
+    if isinstance(exc, BenchError):
+        return "failed", str(exc)
+    return "failed", f"{type(exc).__name__}: {exc}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from bench_runner.plan import Agentic, Code, Concurrency, Context
+from bench_runner.plan import Agentic, Code, Concurrency, Context, WarmUp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,14 +69,40 @@ class Traffic(Struct, frozen=True, kw_only=True):
 
 
 def expand(plan: Plan) -> list[Cell]:
-    """Every cell of the plan. A configuration's cells stand together: each change of server costs a load."""
+    """Every cell of the plan, in its order.
+
+    `sweeps`: a configuration's cells stand together, as each change of server costs a load; each repeat goes
+    through all points. `points`: the repeats of a point follow each other. `rounds`: each repeat goes through
+    all configurations, at the price of a load each, so that a drift of the machine doesn't look like theirs.
+    """
+    repeats = range(1, plan.repeats + 1)
+    named = [(workload, point) for workload, points in _points(plan) for point in points]
+    within = _ORDERS[plan.order]
+    rounds = [[repeat] for repeat in repeats] if plan.order == "rounds" else [list(repeats)]
     return [
         Cell(configuration=configuration, workload=workload, point=point, repeat=repeat)
+        for some in rounds
         for configuration in plan.configurations
-        for repeat in range(1, plan.repeats + 1)
-        for workload, points in _points(plan)
-        for point in points
+        for workload, point, repeat in within(named, some)
     ]
+
+
+def quick_cells(plan: Plan) -> set[str]:
+    """The names of the cells of the plan's quick campaign."""
+    quick = plan.quick
+    others = [name for name in plan.configurations if name != plan.baseline]
+    configurations = set(quick.configurations or [plan.baseline, *others[:1]])
+    points = {
+        workload: set(getattr(quick.points, workload)) if quick.points else {there[0]}
+        for workload, there in _points(plan)
+    }
+    return {
+        cell.name
+        for cell in expand(plan)
+        if cell.configuration in configurations
+        and cell.point in points[cell.workload]
+        and cell.repeat <= quick.repeats
+    }
 
 
 def traffic(plan: Plan, workload: str, point: int) -> Traffic:
@@ -103,22 +129,31 @@ def definition(plan: Plan, workload: str) -> dict[str, Any]:
     """What makes this workload the same one: its parameters without the points, the seed, its version."""
     shape = msgspec.to_builtins(getattr(plan.workloads, workload))
     shape.pop("points")
-    return {"kind": workload, "version": WORKLOAD_VERSIONS[workload], "seed": plan.seed, **shape}
+    # A cell that was measured before a plan could say this has the same identity still.
+    warm_up = {} if plan.warm_up == WarmUp() else {"warm_up": msgspec.to_builtins(plan.warm_up)}
+    return {"kind": workload, "version": WORKLOAD_VERSIONS[workload], "seed": plan.seed, **shape, **warm_up}
 
 
-def why_not_fitting(plan: Plan, cell: Cell, context_tokens: int | None) -> str | None:
-    """A sentence with the largest that fits, or None where the cell fits or the context isn't known."""
+def why_not_fitting(
+    plan: Plan, cell: Cell, context_tokens: int | None, *, draft_tokens: int = 0
+) -> str | None:
+    """A sentence with the largest that fits, or None where the cell fits or the context isn't known.
+
+    All numbers are the model's own tokens: prompts are made to their length by the server's tokenizer.
+    `draft_tokens` are reserved: a verify step writes that many beyond the last token.
+    """
     if context_tokens is None:
         return None
     sent = traffic(plan, cell.workload, cell.point)
-    needed = sent.largest_prompt + sent.output_tokens
+    needed = sent.largest_prompt + sent.output_tokens + draft_tokens
     if needed <= context_tokens:
         return None
-    largest = _largest_point(plan, cell, context_tokens)
+    largest = _largest_point(plan, cell, context_tokens - draft_tokens)
     unit = cell.point_unit.replace("_", " ")
     fitting = f"the largest that fits is {largest} {unit}" if largest else f"no number of {unit} fits"
+    reserve = f" + draft reserve {draft_tokens}" if draft_tokens else ""
     return (
-        f"prompt {sent.largest_prompt} + output {sent.output_tokens} = {needed} tokens, "
+        f"prompt {sent.largest_prompt} + output {sent.output_tokens}{reserve} = {needed} tokens, "
         f"the context is {context_tokens}; {fitting}"
     )
 
@@ -135,6 +170,21 @@ def _largest_point(plan: Plan, cell: Cell, context_tokens: int) -> int | None:
     else:
         largest = 0  # each client's request is too long, however many there are
     return largest if largest > 0 else None
+
+
+def _sweeps(named: list[tuple[str, int]], repeats: list[int]) -> Iterator[tuple[str, int, int]]:
+    for repeat in repeats:
+        for workload, point in named:
+            yield workload, point, repeat
+
+
+def _points_together(named: list[tuple[str, int]], repeats: list[int]) -> Iterator[tuple[str, int, int]]:
+    for workload, point in named:
+        for repeat in repeats:
+            yield workload, point, repeat
+
+
+_ORDERS = {"sweeps": _sweeps, "points": _points_together, "rounds": _sweeps}
 
 
 def _points(plan: Plan) -> Iterator[tuple[str, list[int]]]:

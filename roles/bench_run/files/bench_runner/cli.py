@@ -1,27 +1,29 @@
-"""The command line: run, plan, status, validate. Only this file prints and only this file exits."""
+"""The command line: run, plan, status, validate, quirks. Only this file prints and only this file exits."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-import yaml
+import msgspec
 
-from bench_runner import __version__
+from bench_runner import __version__, cli_quirks
 from bench_runner.campaign import look, run
+from bench_runner.deadline import DeadlineError, check_deadline
+from bench_runner.earlier import read_earlier
 from bench_runner.errors import BenchError, PlanError
-from bench_runner.plan_check import check_plan
+from bench_runner.forecast import Forecaster
+from bench_runner.plan_check import load_plan
+from bench_runner.plan_view import as_json as plan_as_json
+from bench_runner.plan_view import as_table, view
+from bench_runner.prepared import Wishes
 from bench_runner.records import Folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from bench_runner.decide import Task
-    from bench_runner.history import History
 
 EXIT_FINISHED = 0
 EXIT_REFUSED = 2
@@ -29,6 +31,7 @@ EXIT_FAILED = 3
 EXIT_STOPPED = 4
 _EXITS = {"finished": EXIT_FINISHED, "failed": EXIT_FAILED, "stopped": EXIT_STOPPED}
 
+ROOT = Path("/var/lib/bench")
 CONFIGURATIONS = Path("/etc/inference-server/configurations")
 CONTROL = Path("/run/inference-control.sock")
 
@@ -59,6 +62,10 @@ def _parser() -> argparse.ArgumentParser:
         "--configurations", type=Path, default=CONFIGURATIONS, help="descriptions of what is deployed"
     )
     deployed.add_argument("--retry", action="store_true", help="run cells again whose attempts are used up")
+    deployed.add_argument("--quick", action="store_true", help="only the plan's quick campaign")
+    deployed.add_argument(
+        "--deadline", help="no cell starts after it: 90m, 7h30m, 06:30, 2026-12-01T06:30+01:00"
+    )
 
     command = commands.add_parser("run", parents=[here, deployed], help="measure what isn't done yet")
     command.add_argument(
@@ -71,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--json", action="store_true", help="for programs")
     command.add_argument("--plan", type=Path, help="a plan that isn't in the folder yet")
     command.add_argument("--environment", type=Path, help="an environment.json that isn't in the folder yet")
+    command.add_argument("--not-staged", action="store_true", help="the models are to be staged still")
     command.set_defaults(command=_plan)
     command = commands.add_parser("status", parents=[here], help="where the campaign stands")
     command.set_defaults(command=_status)
@@ -78,53 +86,61 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("plan", type=Path, help="YAML file")
     command.add_argument("--known", nargs="*", help="names of the configurations that will be deployed")
     command.set_defaults(command=_validate)
+    _add_quirks(commands)
     return parser
 
 
+def _add_quirks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser("quirks", help="known faults of this node: list, show, accept, reject")
+    command.add_argument("verb", nargs="?", default="list", choices=["list", "show", "accept", "reject"])
+    command.add_argument("name", nargs="?", help="of one quirk")
+    command.add_argument("--root", type=Path, default=ROOT, help="the node's folder of campaigns")
+    command.add_argument("--json", action="store_true", help="for programs")
+    command.set_defaults(command=_quirks)
+
+
 def _run(options: argparse.Namespace) -> int:
-    outcome = run(Folder(options.dir), options.configurations, options.control, retry=options.retry)
+    outcome = run(Folder(options.dir), options.configurations, options.control, _wishes(options))
     _say(outcome.message, to=sys.stderr if outcome.state == "failed" else sys.stdout)
     return _EXITS[outcome.state]
 
 
 def _plan(options: argparse.Namespace) -> int:
     folder = Folder(options.dir, plan=options.plan, environment=options.environment)
-    prepared, tasks, history = look(folder, options.configurations, retry=options.retry)
-    counted = Counter(task.decision.action for task in tasks)
+    wishes = msgspec.structs.replace(_wishes(options), staged=not options.not_staged)
+    found = look(folder, options.configurations, wishes)
+    seen = view(found, Forecaster(found.prepared.plan, read_earlier(folder.root.parent)))
     if options.json:
-        listed = [
-            {"cell": task.cell.name, "action": task.decision.action, "why": task.decision.why}
-            for task in tasks
-        ]
-        _say(
-            json.dumps(
-                {
-                    "campaign": prepared.plan.name,
-                    "cells": listed,
-                    "counts": counted,
-                    "new_skips": sum(
-                        task.decision.action == "skip" and not task.decision.recorded for task in tasks
-                    ),
-                    "expected_s": _expected_s(tasks, history),
-                }
-            )
-        )
-        return EXIT_FINISHED
-    for task in tasks:
-        _say(f"{task.position:4d}  {task.decision.action:5s}  {task.cell.title}: {task.decision.why}")
-    expected = _expected_s(tasks, history)
-    duration = (
-        "no earlier run to tell the time by" if expected is None else f"about {expected:.0f} s of measuring"
-    )
-    actions = ", ".join(f"{number} to {action}" for action, number in counted.items())
-    _say(f"{len(tasks)} cells: {actions}; {duration}")
+        _say(json.dumps(plan_as_json(seen)))
+    else:
+        _say("\n".join(as_table(seen)))
     return EXIT_FINISHED
 
 
-def _expected_s(tasks: list[Task], history: History) -> float | None:
-    """The measuring time of the cells to run, where each was measured before."""
-    known = [history.duration_s(task.cell.name) for task in tasks if task.decision.action == "run"]
-    return sum(seconds or 0.0 for seconds in known) if None not in known else None
+def _wishes(options: argparse.Namespace) -> Wishes:
+    if options.deadline is not None:
+        try:
+            check_deadline(options.deadline)
+        except DeadlineError as exc:
+            raise PlanError([f"--deadline: found {options.deadline!r}, {exc}"]) from exc
+    return Wishes(retry=options.retry, quick=options.quick, deadline=options.deadline)
+
+
+def _quirks(options: argparse.Namespace) -> int:
+    if options.verb == "list":
+        found = (
+            cli_quirks.as_json(options.root) if options.json else "\n".join(cli_quirks.listed(options.root))
+        )
+        _say(found or f"no quirk is known in {options.root}")
+        return EXIT_FINISHED
+    if options.name is None:
+        _say(f"quirks {options.verb}: which one? (quirks list names them)", to=sys.stderr)
+        return EXIT_REFUSED
+    if options.verb == "show":
+        _say(cli_quirks.shown(options.root, options.name))
+    else:
+        _say(cli_quirks.decided(options.root, options.name, options.verb))
+    return EXIT_FINISHED
 
 
 def _status(options: argparse.Namespace) -> int:
@@ -140,12 +156,14 @@ def _status(options: argparse.Namespace) -> int:
     for todo in shown["todos"]:
         if todo["status"] in {"failed", "skipped", "in_progress"}:
             _say(f"  {todo['status']:11s} {todo['content']}: {todo['reason'] or 'running'}")
+    for note in shown.get("quirks", []):
+        held = f", holds back {note['cells']} cells" if note["cells"] else ""
+        _say(f"  quirk {note['name']} ({note['state']}{held}): {note['sentence']}")
     return EXIT_FINISHED
 
 
 def _validate(options: argparse.Namespace) -> int:
-    raw = yaml.safe_load(options.plan.read_bytes())
-    plan = check_plan(raw, source=options.plan.name, known_configurations=options.known)
+    plan = load_plan(options.plan, known_configurations=options.known)
     _say(f"{plan.name}: the plan is right")
     return EXIT_FINISHED
 

@@ -1,4 +1,4 @@
-"""For each cell of the plan: keep it, run it, leave it as it is, or skip it; always with the reason."""
+"""For each cell of the plan: keep it, run it, leave it, skip it, or let it wait; always with the reason."""
 
 from __future__ import annotations
 
@@ -7,34 +7,38 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct, field
 
-from bench_runner.cells import Cell, expand, why_not_fitting
+from bench_runner.cells import Cell, expand, quick_cells
 from bench_runner.files import sha256_of
-from bench_runner.fingerprint import Fingerprint, content_hash, fingerprint
+from bench_runner.fingerprint import Fingerprint, content_hash, fingerprints
 from bench_runner.journal import Reason
+from bench_runner.quirks.registry import Quirks, Ruling
+from bench_runner.quirks.scope import place_of
 from bench_runner.records import decode_cell
+from bench_runner.refusals import Site, cell_refusal, configuration_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench_runner.deployment import Deployment
     from bench_runner.history import CellHistory, History
-    from bench_runner.plan import Plan, Quirk
-    from bench_runner.prepared import Prepared
+    from bench_runner.prepared import Prepared, Wishes
     from bench_runner.records import Folder
 
 # A dead server is suspected before the cell: one more try, then only on demand (--retry).
 CRASH_ATTEMPTS = 2
 # Skips that only a running server can find: the reason stays as long as the identity does.
 _FOUND_BY_SERVER = {"does_not_fit_served"}
+NOT_QUICK = Reason("not_in_quick", "not one of the quick campaign's cells; a run without quick measures it")
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """`run` measures it; `keep` (ok) and `leave` (not ok, attempts used up) don't; `skip` has `reasons`."""
+    """`run` measures it; `keep` (ok), `leave` (not ok, attempts used up), `wait` and `skip` don't."""
 
     action: str
     why: str
     reasons: list[Reason] = field(default_factory=list)
     recorded: bool = False  # the journal says so already: nothing to write
+    probes: str | None = None  # the quirk that this cell tries again
+    warning: str | None = None
 
 
 class Known(Struct, frozen=True, kw_only=True):
@@ -58,53 +62,79 @@ class Task(Struct, frozen=True, kw_only=True):
 
 
 class Decider:
-    def __init__(self, prepared: Prepared, history: History, folder: Folder, *, retry: bool = False) -> None:
+    def __init__(self, prepared: Prepared, history: History, folder: Folder, wishes: Wishes) -> None:
         self.prepared = prepared
         self.plan = prepared.plan
         self.history = history
         self.folder = folder
-        self.retry = retry
+        self.wishes = wishes
+        self.quirks = Quirks(self.plan.quirks, folder.quirks, place_of(prepared.facts), retry=wishes.retry)
+        site = Site(staged=wishes.staged, model_bytes=prepared.environment.model_bytes)
+        self.refused = {
+            name: configuration_refusal(prepared.deployments[name], prepared.facts, site)
+            for name in self.plan.configurations
+        }
 
     def tasks(self) -> list[Task]:
         """Every cell in order. Cells that wait for another one's crash are decided after that one."""
-        known = [self._known(cell) for cell in expand(self.plan)]
+        known = self._known()
         decisions: dict[str, Decision] = {}
+        rulings: dict[str, Ruling] = {}
         for one in known:
-            decision = self._before_running(one) or self._by_history(one)
+            decision = self._kept(one) or self._before_running(one, rulings) or self._by_history(one)
             if decision is not None:
                 decisions[one.cell.name] = decision
         for one in known:
             if one.cell.name not in decisions:
                 decisions[one.cell.name] = _by_blocker(one.past, decisions)
+        self._choose_probes(known, decisions, rulings)
+        self._choose_quick(decisions)
         return [
             Task(
                 position=position,
                 cell=one.cell,
                 content_hash=one.content_hash,
                 fingerprint=one.fingerprint,
-                decision=decisions[one.cell.name],
+                decision=_warned(decisions[one.cell.name], rulings.get(one.cell.name)),
                 attempt=one.past.attempts + 1,
             )
             for position, one in enumerate(known, 1)
         ]
 
-    def _known(self, cell: Cell) -> Known:
-        deployment = self.prepared.deployments[cell.configuration]
-        print_ = fingerprint(self.plan, cell, deployment, self.prepared.facts)
-        hash_ = content_hash(cell, print_.identity)
-        past = self.history.cell(cell.name, hash_)
-        return Known(cell=cell, content_hash=hash_, fingerprint=print_, past=past)
+    def _known(self) -> list[Known]:
+        prints = fingerprints(self.plan, self.prepared.deployments, self.prepared.facts)
+        known = []
+        for cell in expand(self.plan):
+            print_ = prints[cell.configuration, cell.workload]
+            hash_ = content_hash(cell, print_.identity)
+            past = self.history.cell(cell.name, hash_)
+            known.append(Known(cell=cell, content_hash=hash_, fingerprint=print_, past=past))
+        return known
 
-    def _before_running(self, one: Known) -> Decision | None:
+    def _kept(self, one: Known) -> Decision | None:
+        """A good result stays, whatever is known by now: it was measured."""
+        if one.past.status != "ok" or one.past.is_open or why_not_trusted(self.folder, one):
+            return None
+        return Decision(action="keep", why="ok from before")
+
+    def _before_running(self, one: Known, rulings: dict[str, Ruling]) -> Decision | None:
         """What forbids to run the cell at all, whatever its past."""
         deployment = self.prepared.deployments[one.cell.configuration]
-        quirk = matching_quirk(self.plan, one.cell, deployment, one.fingerprint.identity.get("gpu_model"))
-        if quirk:
-            return _skip(Reason("quirk", f"{quirk.name}: {quirk.reason}"), one.past)
-        unfit = why_not_fitting(self.plan, one.cell, deployment.context_tokens)
-        if unfit:
-            return _skip(Reason("does_not_fit", unfit), one.past)
-        return None
+        refusal = self.refused[one.cell.configuration] or cell_refusal(self.plan, one.cell, deployment)
+        if refusal:
+            return _skip(refusal, one.past)
+        ruling = self.quirks.ruling(one.cell, deployment)
+        if ruling is None:
+            return None
+        rulings[one.cell.name] = ruling
+        if ruling.action == "probe":
+            return _run(ruling.why)
+        if ruling.action == "warn":
+            return None
+        if one.past.status == "crashed" and not one.past.is_open:
+            # The crash itself says more than the quirk that it proved.
+            return Decision(action="leave", why=f"crashed, and a quirk applies now: {ruling.why}")
+        return _skip(Reason("quirk", ruling.why), one.past)
 
     def _by_history(self, one: Known) -> Decision | None:
         """None where another cell decides."""
@@ -121,39 +151,49 @@ class Decider:
         if past.status == "skipped":
             return self._skipped_before(past)
         damage = why_not_trusted(self.folder, one)
-        if damage:
-            return _run(f"journal and files disagree: {damage}")
-        return Decision(action="keep", why="ok from before") if past.status == "ok" else self._try_again(past)
+        return _run(f"journal and files disagree: {damage}") if damage else self._try_again(one)
 
     def _skipped_before(self, past: CellHistory) -> Decision | None:
         if past.blocked_by:
             return None
-        if not self.retry and past.reasons and past.reasons[0].code in _FOUND_BY_SERVER:
+        if not self.wishes.retry and past.reasons and past.reasons[0].code in _FOUND_BY_SERVER:
             return Decision(action="skip", why=past.reasons[0].detail, reasons=past.reasons, recorded=True)
         return _run("the reason for skipping it is gone")
 
-    def _try_again(self, past: CellHistory) -> Decision:
+    def _try_again(self, one: Known) -> Decision:
+        past = one.past
         allowed = self.plan.attempts
         if past.status == "crashed":
             allowed = min(allowed, CRASH_ATTEMPTS)
+            if self.quirks.proven_fine(self.prepared.deployments[one.cell.configuration]):
+                return _run("crashed before, and a probe of its quirk went well since")
         codes = ", ".join(reason.code for reason in past.reasons)
-        if self.retry or past.attempts < allowed:
+        if self.wishes.retry or past.attempts < allowed:
             return _run(f"{past.status} ({codes}), attempt {past.attempts + 1}")
         why = f"{past.status} ({codes}) in {past.attempts} attempts; --retry tries again"
         return Decision(action="leave", why=why)
 
+    def _choose_probes(
+        self, known: list[Known], decisions: dict[str, Decision], rulings: Mapping[str, Ruling]
+    ) -> None:
+        """One cell of a configuration tries a quirk again; the others wait for how it ends."""
+        probed: dict[tuple[str, str], list[Cell]] = {}
+        for one in known:
+            ruling = rulings.get(one.cell.name)
+            if ruling and ruling.action == "probe" and decisions[one.cell.name].action == "run":
+                probed.setdefault((one.cell.configuration, ruling.name), []).append(one.cell)
+        for (_, name), cells in probed.items():
+            likeliest = self.quirks.likeliest(name)
+            cell = next((each for each in cells if (each.workload, each.point) == likeliest), cells[0])
+            decisions[cell.name] = msgspec.structs.replace(decisions[cell.name], probes=name)
 
-def matching_quirk(plan: Plan, cell: Cell, deployment: Deployment, gpu_model: str | None) -> Quirk | None:
-    """The first known fault whose every given scope covers this cell."""
-    for quirk in plan.quirks:
-        if (
-            (not quirk.configurations or cell.configuration in quirk.configurations)
-            and all(_is_or_in(deployment.flags.get(name), wanted) for name, wanted in quirk.flags.items())
-            and (not quirk.engine_builds or deployment.engine_build in quirk.engine_builds)
-            and (not quirk.gpu_models or gpu_model in quirk.gpu_models)
-        ):
-            return quirk
-    return None
+    def _choose_quick(self, decisions: dict[str, Decision]) -> None:
+        if not self.wishes.quick:
+            return
+        chosen = quick_cells(self.plan)
+        for name, decision in decisions.items():
+            if decision.action == "run" and name not in chosen:
+                decisions[name] = Decision(action="wait", why=NOT_QUICK.detail, reasons=[NOT_QUICK])
 
 
 def why_not_trusted(folder: Folder, one: Known) -> str | None:
@@ -186,6 +226,12 @@ def _skip(reason: Reason, past: CellHistory) -> Decision:
     return Decision(action="skip", why=f"{reason.code}: {reason.detail}", reasons=[reason], recorded=recorded)
 
 
+def _warned(decision: Decision, ruling: Ruling | None) -> Decision:
+    if ruling is None or ruling.action != "warn" or decision.action != "run":
+        return decision
+    return msgspec.structs.replace(decision, warning=ruling.why)
+
+
 def _by_blocker(past: CellHistory, decisions: Mapping[str, Decision]) -> Decision:
     """A cell skipped because another one broke the server waits for that one."""
     blocker = decisions.get(past.blocked_by or "")
@@ -193,9 +239,3 @@ def _by_blocker(past: CellHistory, decisions: Mapping[str, Decision]) -> Decisio
         return _run(f"{past.blocked_by}, which it waited for, is tried again or done")
     why = past.reasons[0].detail if past.reasons else f"waits for {past.blocked_by}"
     return Decision(action="skip", why=why, reasons=past.reasons, recorded=True)
-
-
-def _is_or_in(value: object, wanted: object) -> bool:
-    """Flags are compared as text: 8 and "8" are the same on a command line."""
-    choices = wanted if isinstance(wanted, list) else [wanted]
-    return str(value) in {str(choice) for choice in choices}

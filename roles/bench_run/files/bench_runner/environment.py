@@ -32,6 +32,7 @@ class Environment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     node: str
     host: str
     host_facts: dict[str, Any] = field(default_factory=dict)
+    model_bytes: dict[str, int] = field(default_factory=dict)  # of the models that were staged before
 
 
 def load_environment(path: Path) -> Environment:

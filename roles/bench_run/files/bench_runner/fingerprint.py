@@ -8,11 +8,13 @@ import msgspec
 from msgspec import Struct
 
 from bench_runner import MEASURING_VERSION, __version__
-from bench_runner.cells import definition
+from bench_runner.cells import POINT_UNITS, definition
 from bench_runner.environment import COMPARABILITY_FACTS, IDENTITY_FACTS
 from bench_runner.files import sha256_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bench_runner.cells import Cell
     from bench_runner.deployment import Deployment
     from bench_runner.plan import Plan
@@ -24,8 +26,20 @@ class Fingerprint(Struct, frozen=True, kw_only=True):
     recorded: dict[str, Any]
 
 
-def fingerprint(plan: Plan, cell: Cell, deployment: Deployment, facts: dict[str, Any]) -> Fingerprint:
-    """The lists known before the server runs, so that a finished cell is recognised without starting one."""
+def fingerprints(
+    plan: Plan, deployments: Mapping[str, Deployment], facts: dict[str, Any]
+) -> dict[tuple[str, str], Fingerprint]:
+    """By configuration and workload, known before a server runs: a cell that is done is known without one."""
+    workloads = [name for name in POINT_UNITS if getattr(plan.workloads, name) is not None]
+    defined = {name: definition(plan, name) for name in workloads}
+    return {
+        (configuration, workload): _fingerprint(defined[workload], deployments[configuration], facts)
+        for configuration in plan.configurations
+        for workload in workloads
+    }
+
+
+def _fingerprint(workload: dict[str, Any], deployment: Deployment, facts: dict[str, Any]) -> Fingerprint:
     identity = {
         "engine": deployment.engine,
         "engine_build": deployment.engine_build,
@@ -34,7 +48,7 @@ def fingerprint(plan: Plan, cell: Cell, deployment: Deployment, facts: dict[str,
         "tensor_parallelism": deployment.tensor_parallelism,
         "context_tokens": deployment.context_tokens,
         "flags": deployment.flags,
-        "workload": definition(plan, cell.workload),
+        "workload": workload,
         "measuring_version": MEASURING_VERSION,
         **{name: facts.get(name) for name in IDENTITY_FACTS},
     }

@@ -39,7 +39,6 @@ class History:
         self._cells: dict[tuple[str, str], CellHistory] = {}
         self._names: set[str] = set()
         self._servers: dict[str, Event] = {}  # the last event of a start without a stop, by configuration
-        self._durations: dict[str, float] = {}
         for event in events:
             self.add(event)
 
@@ -59,10 +58,6 @@ class History:
     def knows(self, name: str) -> bool:
         """Whether the cell was ever touched, under any content hash."""
         return name in self._names
-
-    def duration_s(self, name: str) -> float | None:
-        """How long the cell took when it was last measured."""
-        return self._durations.get(name)
 
     def left_running(self, configuration: str, *, boot_id: str, invocation_id: str) -> bool:
         """Whether the server that runs is the one this campaign started and never stopped (it was killed)."""
@@ -86,6 +81,3 @@ class History:
             return
         cell.status = event.status
         cell.attempts += event.status in _COUNTED
-        duration = (event.detail or {}).get("duration_s")
-        if event.cell and isinstance(duration, (int, float)) and event.status == "ok":
-            self._durations[event.cell] = duration

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from bench_runner.files import write_whole
 from bench_runner.journal import utc_now
+from bench_runner.quirks.notes import in_summary, notes
 from bench_runner.status import (
     STATUS_VERSION,
     Current,
     Status,
     as_text,
     counts,
+    held_back,
     standings,
     summary,
     todos,
@@ -25,15 +28,19 @@ from bench_runner.status import (
 if TYPE_CHECKING:
     from bench_runner.decide import Task
     from bench_runner.history import History
+    from bench_runner.journal import Reason
     from bench_runner.load import Progress
     from bench_runner.prepared import Prepared
+    from bench_runner.quirks.notes import Note
+    from bench_runner.quirks.registry import Quirks
     from bench_runner.records import Folder
+    from bench_runner.status import Standing
 
 TICK_S = 1.0
 
 
 class Live:
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is another part, named by the caller
         self,
         folder: Folder,
         prepared: Prepared,
@@ -41,7 +48,10 @@ class Live:
         history: History,
         *,
         run: str,
+        quirks: Quirks,
     ) -> None:
+        self.quirks = quirks
+        self.left: Reason | None = None  # why the cells that are pending at the end were not begun
         self.folder = folder
         self.plan = prepared.plan
         self.node = prepared.environment.node
@@ -59,6 +69,7 @@ class Live:
         self._phase_at = ""
         self._phase_s = 0.0
         self._listed: msgspec.Raw | None = None
+        self._noted = msgspec.Raw(b"[]")
         self._counted: dict[str, int] = {}
         self._started_s = time.monotonic()
         self._measured = 0
@@ -94,8 +105,9 @@ class Live:
         """The last word of this run; the message is the summary unless something went wrong."""
         self.state = state
         self._task = None
-        found = standings(self.tasks, self.history)
-        said = message or summary(found, run=self.run, kept=self.kept)
+        found = standings(self.tasks, self.history, left=self.left)
+        ending = _pending_because(found) + in_summary(self._notes(found))
+        said = message or summary(found, run=self.run, kept=self.kept) + ending
         self._message = "; ".join([said, *self._warnings])
         self.changed()
         self.write(durable=True)
@@ -111,7 +123,9 @@ class Live:
         current = self._current()
         if whole or self._listed is None:
             running = self._task.cell.name if self._task else None
-            found = standings(self.tasks, self.history, current=running)
+            found = standings(self.tasks, self.history, current=running, left=self.left)
+            noted = self._notes(found)
+            self._noted = msgspec.Raw(msgspec.json.encode(noted))
             listed = todos(found, baseline=self.plan.baseline, current=running)
             self._listed = msgspec.Raw(msgspec.json.encode(listed))
             self._counted = counts(found)
@@ -128,11 +142,16 @@ class Live:
             counts=self._counted,
             kept=self.kept,
             todos=self._listed,
+            quirks=self._noted,
         )
         write_whole(self.folder.status, msgspec.json.encode(shown) + b"\n", durable=durable)
         if whole:
-            shown.todos = listed
+            shown.todos, shown.quirks = listed, noted
             write_whole(self.folder.status_text, as_text(shown).encode(), durable=durable)
+
+    def _notes(self, found: list[Standing]) -> list[Note]:
+        held = held_back(found)
+        return notes(self.quirks, self.tasks, campaign=self.plan.name, run=self.run, held=held)
 
     async def tick(self) -> None:
         """Runs beside the campaign until it is cancelled."""
@@ -167,6 +186,16 @@ class Live:
         to_run = sum(1 for task in self.tasks if task.decision.action == "run")
         elapsed_s = time.monotonic() - self._started_s
         return remaining_s(self._measured, to_run, measured_s=self._measured_s, elapsed_s=elapsed_s)
+
+
+def _pending_because(found: list[Standing]) -> str:
+    """Why cells are pending at the end of a run that was not cut short."""
+    codes = Counter(
+        one.reason.partition(":")[0].replace("_", " ")
+        for one in found
+        if one.status == "pending" and one.reason
+    )
+    return "".join(f"; {number} pending ({code})" for code, number in codes.items())
 
 
 def remaining_s(measured: int, to_run: int, *, measured_s: float, elapsed_s: float) -> float | None:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from bench_runner.prompts import PromptMaker
     from bench_runner.server.lifecycle import Server
 
-WARM_UP_OUTPUT_TOKENS = 16
 # After such an answer it is asked whether the server still lives, and still generates.
 SUSPICIOUS = FORETELLS_DEATH | {"timed_out", "cell_timed_out"}
 
@@ -60,7 +59,7 @@ async def measure(
         raise ServerError("server_replaced", f"another server process runs: {before.sentence}")
     try:
         scripts = await asyncio.to_thread(_scripts, cell, sent, prompts)
-        await _warm_up(cell, sent, server, prompts)
+        await _warm_up(plan, cell, sent, server, prompts)
     except ServerError as exc:
         return await _before_the_first(exc, server, prompts, planned=sent.requests)
 
@@ -182,15 +181,17 @@ def _scripts(cell: Cell, sent: Traffic, prompts: PromptMaker) -> list[Script]:
     ]
 
 
-async def _warm_up(cell: Cell, sent: Traffic, server: Server, prompts: PromptMaker) -> None:
-    """One request of the cell's own shape, not counted: what a server does only once is done then."""
-    purpose = f"warm-up/{cell.workload}/{cell.point}/{cell.repeat}"
-    prompt = await asyncio.to_thread(prompts.prompt, purpose, sent.first_prompt_tokens)
-    output_tokens = min(sent.output_tokens, WARM_UP_OUTPUT_TOKENS)
-    stream = await server.generate(prompt, output_tokens)
-    fault = judge(stream, prompt_tokens=sent.first_prompt_tokens, output_tokens=output_tokens)
-    if fault:
-        raise ServerError(f"warm_up_{fault.code}", f"warm-up: {fault.detail}")
+async def _warm_up(plan: Plan, cell: Cell, sent: Traffic, server: Server, prompts: PromptMaker) -> None:
+    """Requests of the cell's own shape, not counted: what a server does only once is done then."""
+    output_tokens = min(sent.output_tokens, plan.warm_up.output_tokens)
+    for number in range(plan.warm_up.requests):
+        again = f"/{number}" if number else ""
+        purpose = f"warm-up/{cell.workload}/{cell.point}/{cell.repeat}{again}"
+        prompt = await asyncio.to_thread(prompts.prompt, purpose, sent.first_prompt_tokens)
+        stream = await server.generate(prompt, output_tokens)
+        fault = judge(stream, prompt_tokens=sent.first_prompt_tokens, output_tokens=output_tokens)
+        if fault:
+            raise ServerError(f"warm_up_{fault.code}", f"warm-up: {fault.detail}")
 
 
 def _clocks() -> float:

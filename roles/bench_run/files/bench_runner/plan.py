@@ -12,6 +12,8 @@ Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 Name = Annotated[str, Meta(pattern=NAME_PATTERN, max_length=60)]
 CampaignName = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=60)]
+QuirkName = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$", max_length=60)]
+Text = Annotated[str, Meta(min_length=1)]
 Points = Annotated[list[Count], Meta(min_length=1)]
 
 PLAN_VERSION = 1
@@ -80,15 +82,50 @@ class Canary(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     floor_tps: Annotated[float, Meta(ge=0)] = 1.0
 
 
+class WarmUp(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Requests of a cell's own shape before it is measured: what a server does only once is done then."""
+
+    requests: Count = 1
+    output_tokens: Count = 16  # at most; a cell that asks for less gets less
+
+
+class QuickPoints(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Points of the plan by workload; a workload that isn't named is left out."""
+
+    code: list[Count] = field(default_factory=list)
+    context: list[Count] = field(default_factory=list)
+    concurrency: list[Count] = field(default_factory=list)
+    agentic: list[Count] = field(default_factory=list)
+
+
+class Quick(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A smaller campaign on demand. Left out: the baseline and one more, the first point of each workload."""
+
+    configurations: list[Name] = field(default_factory=list)
+    points: QuickPoints | None = None
+    repeats: Count = 1
+
+
 class Quirk(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A known fault: the cells it covers are skipped with its name. All scopes that are given must match."""
 
-    name: Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$", max_length=60)]
-    reason: Annotated[str, Meta(min_length=1)]
+    name: QuirkName
+    reason: Text
+    verdict: Literal["skip", "warn"] = "skip"
+    evidence: Text | None = None
+    source: Text | None = None
+    expires: Text | None = None  # the last day, as 2027-01-31
     configurations: list[Name] = field(default_factory=list)
+    workloads: list[Literal["code", "context", "concurrency", "agentic"]] = field(default_factory=list)
+    models: list[str] = field(default_factory=list)
     flags: dict[str, Any] = field(default_factory=dict)
+    when: Text | None = None  # a condition on flags: quirks/expression.py
+    engines: list[str] = field(default_factory=list)
     engine_builds: list[str] = field(default_factory=list)  # a quirk ends with the builds it was seen on
+    builds: Text | None = None  # a range: >= 0.5.20, < 0.6
+    drivers: Text | None = None
     gpu_models: list[str] = field(default_factory=list)
+    gpu_architectures: list[str] = field(default_factory=list)
 
 
 class Plan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -98,9 +135,15 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     configurations: Annotated[list[Name], Meta(min_length=1)]
     workloads: Workloads
     repeats: Count = 1
+    order: Literal["sweeps", "points", "rounds"] = "sweeps"  # cells.expand says what each means
     seed: Annotated[int, Meta(ge=0)] = 1
+    models: list[str] = field(default_factory=list)  # the only ones that may be measured; empty: all
+    nodes: list[str] = field(default_factory=list)  # the only ones it is measured on; empty: all
+    warm_up: WarmUp = field(default_factory=WarmUp)
     limits: Limits = field(default_factory=Limits)
     tolerance: Tolerance = field(default_factory=Tolerance)
     attempts: Count = 2
     canary: Canary = field(default_factory=Canary)
     quirks: list[Quirk] = field(default_factory=list)
+    deadline: Text | None = None  # after it no new cell starts: deadline.py
+    quick: Quick = field(default_factory=Quick)

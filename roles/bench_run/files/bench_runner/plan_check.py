@@ -1,145 +1,90 @@
-"""From plan.yml to a `Plan`, or to sentences that name the key, what was found and the nearest word."""
+"""From plan.yml to a `Plan`, or to sentences that name line, key, what was found and the nearest word."""
 
 from __future__ import annotations
 
-import difflib
-import re
-import types
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import yaml
 
 from bench_runner.errors import PlanError
 from bench_runner.plan import PLAN_VERSION, Plan
+from bench_runner.plan_contradictions import contradictions
+from bench_runner.plan_places import doubles, line_numbers, place_of
+from bench_runner.plan_words import in_words, nearest, shown, unknown_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Mapping
     from pathlib import Path
+
+__all__ = ["check_plan", "load_plan", "nearest", "read_plan_file"]
 
 
 def load_plan(path: Path, *, known_configurations: Collection[str] | None = None) -> Plan:
     """Read and check a plan file; `known_configurations` are the deployed ones, where they are known."""
+    raw, places = read_plan_file(path)
+    return check_plan(raw, source=path.name, places=places, known_configurations=known_configurations)
+
+
+def read_plan_file(path: Path) -> tuple[object, dict[str, str]]:
+    """What the file says, and the place of each key."""
     try:
-        raw = yaml.safe_load(path.read_bytes())
+        text = path.read_text(encoding="utf-8")
     except OSError as exc:
         raise PlanError([f"{path}: {exc.strerror}"]) from exc
-    except yaml.YAMLError as exc:
+    except UnicodeDecodeError as exc:
+        raise PlanError([f"{path}: not UTF-8: {exc.reason} at byte {exc.start}"]) from exc
+    try:
+        raw = yaml.safe_load(text)
+        places = {where: f"{path.name}:{line}" for where, line in line_numbers(text).items()}
+        twice = list(doubles(text))
+    except yaml.MarkedYAMLError as exc:
+        line = f":{exc.problem_mark.line + 1}" if exc.problem_mark else ""
+        said = " ".join(part for part in (exc.context, exc.problem) if part)
+        raise PlanError([f"{path}{line}: not YAML: {said}"]) from exc
+    except (yaml.YAMLError, RecursionError) as exc:
         raise PlanError([f"{path}: not YAML: {' '.join(str(exc).split())}"]) from exc
-    return check_plan(raw, source=path.name, known_configurations=known_configurations)
+    if twice:
+        raise PlanError([f"{place_of(problem, places) or path.name}: {problem}" for problem in twice])
+    return raw, places
 
 
 def check_plan(
-    raw: object, *, source: str = "plan", known_configurations: Collection[str] | None = None
+    raw: object,
+    *,
+    source: str = "plan",
+    places: Mapping[str, str] | None = None,
+    known_configurations: Collection[str] | None = None,
 ) -> Plan:
+    """`places` says of each key where it stands (`plan.yml:12`); where it doesn't, `source` is named."""
+
+    def refuse(problems: list[str]) -> PlanError:
+        return PlanError([f"{place_of(each, places or {}) or source}: {each}" for each in problems])
+
     if not isinstance(raw, dict):
-        raise PlanError(
-            [f"{source}: found {_shown(raw)}, needed a mapping with name, configurations, workloads"]
-        )
+        raise refuse([f"found {shown(raw)}, needed a mapping with name, configurations, workloads"])
     version = raw.get("schema_version")
     if isinstance(version, int) and version > PLAN_VERSION:
-        raise PlanError(
-            [f"{source}: schema_version: found {version}, this runner knows {PLAN_VERSION} and older"]
-        )
-    problems = [f"{source}: {problem}" for problem in _unknown_keys(raw, Plan, "")]
+        raise refuse([f"schema_version: found {version}, this runner knows {PLAN_VERSION} and older"])
+    plain: dict[Any, Any] = _plain(raw)
+    problems = list(unknown_keys(plain, Plan))
     if problems:
-        raise PlanError(problems)
+        raise refuse(problems)
     try:
-        plan = msgspec.convert(raw, Plan)
+        plan = msgspec.convert(plain, Plan)
     except msgspec.ValidationError as exc:
-        raise PlanError([f"{source}: {_in_words(str(exc), raw)}"]) from exc
-    problems = [f"{source}: {problem}" for problem in _contradictions(plan, known_configurations)]
+        raise refuse([in_words(str(exc), plain, Plan)]) from exc
+    problems = list(contradictions(plan, known_configurations))
     if problems:
-        raise PlanError(problems)
+        raise refuse(problems)
     return plan
 
 
-def nearest(word: str, words: Collection[str]) -> str:
-    """A sentence's end: the word that was meant, else the words there are."""
-    close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.5)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"known are {', '.join(sorted(words))}" if words else "there is none"
-
-
-def _unknown_keys(raw: dict[Any, Any], struct: type[msgspec.Struct], path: str) -> Iterator[str]:
-    hints = get_type_hints(struct)
-    for key, value in raw.items():
-        where = f"{path}{key}"
-        if key not in hints:
-            yield f"{where}: unknown key; {nearest(str(key), list(hints))}"
-            continue
-        for inner in _structs_in(hints[key]):
-            if isinstance(value, dict):
-                yield from _unknown_keys(value, inner, f"{where}.")
-            elif isinstance(value, list):
-                for index, item in enumerate(value):
-                    if isinstance(item, dict):
-                        yield from _unknown_keys(item, inner, f"{where}[{index}].")
-
-
-def _structs_in(hint: Any) -> Iterator[type[msgspec.Struct]]:  # noqa: ANN401 - a type expression has no narrower type
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        yield hint
-    elif get_origin(hint) in {Union, list, getattr(types, "UnionType", Union)}:
-        for inner in get_args(hint):
-            yield from _structs_in(inner)
-
-
-def _in_words(message: str, raw: Any) -> str:  # noqa: ANN401 - walks any document
-    """From "Expected `int`, got `str` - at `$.workloads.code.points[1]`" to a sentence with the value."""
-    text, _, place = message.partition(" - at `$")
-    path = place.rstrip("`").lstrip(".")
-    text = text.replace("`", "")
-    missing = re.match(r"Object missing required field (\w+)", text)
-    if missing:
-        return f"{path + '.' if path else ''}{missing.group(1)}: missing"
-    found: Any = raw
-    for step in re.findall(r"[^.\[\]]+|\[\d+\]", path):
-        if isinstance(found, list) and step[1:-1].isdigit():
-            found = found[int(step[1:-1])]
-        elif isinstance(found, dict):
-            found = found.get(step)
-    needed = re.sub(r"^Expected ", "needed ", re.sub(r", got .*$", "", text))
-    needed = re.sub(r"^Invalid enum value .*$", f"needed schema_version {PLAN_VERSION}", needed)
-    return f"{path}: found {_shown(found)}, {needed}"
-
-
-def _shown(value: Any) -> str:  # noqa: ANN401 - shows anything
-    text = repr(value)
-    if len(text) > 60:  # noqa: PLR2004 - a line's worth
-        text = text[:57] + "..."
-    return f"{text} ({type(value).__name__})"
-
-
-def _contradictions(plan: Plan, known: Collection[str] | None) -> Iterator[str]:
-    """What each key alone can't show."""
-    yield from _configuration_problems(plan, known)
-    workloads = msgspec.structs.asdict(plan.workloads)
-    if not any(workloads.values()):
-        yield f"workloads: found none, needed at least one of {', '.join(workloads)}"
-    for name, workload in workloads.items():
-        points = workload.points if workload else []
-        for index, point in enumerate(points):
-            if point in points[:index]:
-                yield f"workloads.{name}.points[{index}]: {point} stands there twice"
-    for index, quirk in enumerate(plan.quirks):
-        where = f"quirks[{index}] ({quirk.name})"
-        if not (quirk.configurations or quirk.flags):
-            yield f"{where}: no scope; needed configurations or flags"
-        # Quirks are kept for the whole fleet, so one may name a configuration that this plan leaves out.
-        allowed = {*plan.configurations, *(known or quirk.configurations)}
-        for configuration in set(quirk.configurations) - allowed:
-            close = nearest(configuration, allowed)
-            yield f"{where}: configuration {configuration!r} is not deployed; {close}"
-
-
-def _configuration_problems(plan: Plan, known: Collection[str] | None) -> Iterator[str]:
-    for index, name in enumerate(plan.configurations):
-        if name in plan.configurations[:index]:
-            yield f"configurations[{index}]: {name!r} stands there twice"
-        if known is not None and name not in known:
-            yield f"configurations[{index}]: {name!r} is not deployed; {nearest(name, known)}"
-    if plan.baseline not in plan.configurations:
-        close = nearest(plan.baseline, plan.configurations)
-        yield f"baseline: {plan.baseline!r} is none of the configurations; {close}"
+def _plain(value: Any) -> Any:  # noqa: ANN401 - walks any document
+    """YAML makes times of what looks like one; here they are text."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value.isoformat() if isinstance(value, (date, datetime)) else value

@@ -8,7 +8,9 @@ from msgspec import Struct
 
 from bench_runner.deployment import load_deployments
 from bench_runner.environment import facts, load_environment
-from bench_runner.plan_check import load_plan
+from bench_runner.errors import PlanError
+from bench_runner.plan_check import load_plan, nearest
+from bench_runner.plan_contradictions import other_models
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +19,15 @@ if TYPE_CHECKING:
     from bench_runner.environment import Environment
     from bench_runner.plan import Plan
     from bench_runner.records import Folder
+
+
+class Wishes(Struct, frozen=True, kw_only=True):
+    """What one run is asked beside its plan; the command line's word goes before the plan's."""
+
+    retry: bool = False
+    quick: bool = False
+    deadline: str | None = None
+    staged: bool = True  # False: asked before the models are staged
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
@@ -29,9 +40,13 @@ class Prepared(Struct, frozen=True, kw_only=True):
 def prepare(folder: Folder, configurations: Path) -> Prepared:
     deployments = load_deployments(configurations)
     environment = load_environment(folder.environment)
-    return Prepared(
-        plan=load_plan(folder.plan, known_configurations=deployments),
-        environment=environment,
-        facts=facts(environment),
-        deployments=deployments,
-    )
+    plan = load_plan(folder.plan, known_configurations=deployments)
+    problems = list(other_models(plan, {name: each.model for name, each in deployments.items()}))
+    if plan.nodes and environment.node not in plan.nodes:
+        problems.append(
+            f"nodes: this node is {environment.node!r}, which the plan is not for; "
+            f"{nearest(environment.node, plan.nodes)}"
+        )
+    if problems:
+        raise PlanError([f"{folder.plan.name}: {problem}" for problem in problems])
+    return Prepared(plan=plan, environment=environment, facts=facts(environment), deployments=deployments)

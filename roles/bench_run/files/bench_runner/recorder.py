@@ -40,11 +40,15 @@ class Recorder:
             cell=task.cell.name,
             configuration=task.cell.configuration,
             content_hash=task.content_hash,
-            detail={"attempt": task.attempt, "why": task.decision.why},
+            detail={
+                "attempt": task.attempt,
+                "why": task.decision.why,
+                **({"warning": task.decision.warning} if task.decision.warning else {}),
+            },
         )
         return self.journal.events[-1].at
 
-    def ended(
+    def ended(  # noqa: PLR0913 - each is another part, named by the caller
         self,
         task: Task,
         result: Result,
@@ -52,8 +56,12 @@ class Recorder:
         started_at: str,
         duration_s: float,
         observed: dict[str, Any] | None = None,
+        learned: dict[str, Any] | None = None,
     ) -> None:
-        """`observed` joins the fingerprint's recorded list: what only the running server could tell."""
+        """`observed` joins the fingerprint's recorded list: what only the running server could tell.
+
+        `learned` is what the cell's end means for a quirk; it goes into the journal.
+        """
         data = self._write(task, result, started_at=started_at, duration_s=duration_s, observed=observed)
         self.event(
             "cell_ended",
@@ -64,7 +72,7 @@ class Recorder:
             reasons=result.reasons,
             file=f"cells/{task.cell.name}.json",
             sha256=sha256_of(data),
-            detail={"attempt": task.attempt, "duration_s": round(duration_s, 3)},
+            detail={"attempt": task.attempt, "duration_s": round(duration_s, 3), **(learned or {})},
         )
 
     def skipped(self, task: Task, reasons: list[Reason], *, blocked_by: str | None = None) -> None:

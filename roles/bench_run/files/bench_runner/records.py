@@ -103,6 +103,7 @@ class Folder:
         self.status_text = root / "STATUS.md"
         self.cells = root / "cells"
         self.superseded = root / "superseded"
+        self.quirks = root.parent / "quirks.json"  # the node's, for all its campaigns
 
     def cell(self, name: str) -> Path:
         return self.cells / f"{name}.json"

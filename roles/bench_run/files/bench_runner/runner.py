@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timezone
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Struct
 
 from bench_runner.cells import traffic, why_not_fitting
-from bench_runner.errors import BenchError, BusyError, ServerError
+from bench_runner.errors import BusyError, ServerError
 from bench_runner.journal import Reason
 from bench_runner.measure import failure, in_words, measure
 from bench_runner.prompts import PromptMaker
 from bench_runner.recorder import Recorder, Stopwatch
+from bench_runner.refusals import draft_reserve
 from bench_runner.server.cleanliness import stop_unit
 from bench_runner.server.gpus import GpuWatch
 from bench_runner.server.lifecycle import Server
@@ -23,12 +27,21 @@ if TYPE_CHECKING:
     from bench_runner.load import Progress
     from bench_runner.measure import Result
     from bench_runner.prepared import Prepared
+    from bench_runner.quirks.registry import Quirks
     from bench_runner.server.cleanliness import Leftover
     from bench_runner.server.control import Control
 
 
+class Loss(Struct, frozen=True, kw_only=True):
+    """Why the cells of a configuration can't be measured now; `blocked_by` is the cell that they wait for."""
+
+    code: str
+    detail: str
+    blocked_by: str | None = None
+
+
 class Runner:
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is another part, named by the caller
         self,
         prepared: Prepared,
         tasks: list[Task],
@@ -36,7 +49,11 @@ class Runner:
         control: Control,
         recorder: Recorder,
         live: Live,
+        quirks: Quirks,
+        deadline: datetime | None = None,
     ) -> None:
+        self.quirks = quirks
+        self.deadline = deadline
         self.plan = prepared.plan
         self.deployments = prepared.deployments
         self.tasks = tasks
@@ -46,6 +63,7 @@ class Runner:
         self._texts: dict[tuple[str, int], str] = {}  # shared: configurations get the same prompts
         self._stop_asked = False
         self._starting = False
+        self._lost_configurations: dict[str, Loss] = {}
         self._gpus = GpuWatch()
         self._ports_kept: dict[int, str] = {}
 
@@ -57,6 +75,14 @@ class Runner:
     def _stop_if_asked(self) -> None:
         if self._stop_asked:
             raise asyncio.CancelledError
+
+    def _time_is_up(self) -> bool:
+        if self.deadline is None or datetime.now(timezone.utc) < self.deadline:
+            return False
+        if self.live.left is None:
+            at = self.deadline.isoformat(timespec="minutes")
+            self.live.left = Reason("deadline", f"not begun before the deadline, {at}; run again to go on")
+        return True
 
     async def run(self) -> None:
         """Measure what is to be measured. Raises for what no other configuration could get past."""
@@ -72,11 +98,18 @@ class Runner:
         await self._require_clean_node()
         ticking = asyncio.ensure_future(self.live.tick())
         try:
-            for configuration in self.plan.configurations:
-                waiting = [task for task in to_run if task.cell.configuration == configuration]
-                if waiting:
-                    self._stop_if_asked()
+            # One after the other as in the plan: a configuration comes again where repeats are rounds.
+            for configuration, together in groupby(to_run, key=lambda task: task.cell.configuration):
+                self._stop_if_asked()
+                if self._time_is_up():
+                    break
+                # A probe first: the others wait for how it ends.
+                waiting = sorted(together, key=lambda task: task.decision.probes is None)
+                loss = self._lost_configurations.get(configuration)
+                if loss is None:
                     await self._run_configuration(configuration, waiting)
+                else:
+                    self._skip_waiting(configuration, waiting, loss)
         finally:
             ticking.cancel()
             await asyncio.gather(ticking, return_exceptions=True)
@@ -174,8 +207,15 @@ class Runner:
         """Cells in order. `waiting` shrinks as they get their status, so that a caller knows what is left."""
         while waiting:
             self._stop_if_asked()
+            if self._time_is_up():
+                return
             task = waiting[0]
-            unfit = why_not_fitting(self.plan, task.cell, server.engine.served.context_tokens)
+            unfit = why_not_fitting(
+                self.plan,
+                task.cell,
+                server.engine.served.context_tokens,
+                draft_tokens=draft_reserve(server.deployment.flags),
+            )
             if unfit:
                 self.recorder.skipped(task, [Reason("does_not_fit_served", f"the server says: {unfit}")])
                 waiting.pop(0)
@@ -209,9 +249,27 @@ class Runner:
         except ServerError as exc:
             result = failure("crashed", [Reason(exc.code, exc.detail)], evidence=await server.evidence())
         self.recorder.ended(
-            task, result, started_at=started_at, duration_s=watch.seconds, observed=_observed(server)
+            task,
+            result,
+            started_at=started_at,
+            duration_s=watch.seconds,
+            observed=_observed(server),
+            learned=self._learned(server, task, result),
         )
         return result
+
+    def _learned(self, server: Server, task: Task, result: Result) -> dict[str, Any] | None:
+        """A probe that was measured retires its quirk here."""
+        if task.decision.probes is None or result.status not in {"ok", "partial"}:
+            return None
+        entry = self.quirks.went_well(
+            task.decision.probes,
+            task.cell,
+            server.deployment,
+            campaign=self.plan.name,
+            run=self.recorder.journal.run,
+        )
+        return {"quirk": {"name": entry.name, "state": entry.state}} if entry else None
 
     async def _lost(self, server: Server | None, waiting: list[Task], exc: ServerError) -> None:
         """The server could not be measured at all: the first cell carries the failure, the others wait."""
@@ -229,25 +287,36 @@ class Runner:
         elif exc.code == "server_degraded" and server:
             self._degraded(server, task, waiting)
         else:
-            self._skip_waiting(
-                waiting, exc.code, f"{task.cell.title}: {exc.detail}", blocked_by=task.cell.name
-            )
+            detail = f"{task.cell.title}: {exc.detail}"
+            loss = Loss(code=exc.code, detail=detail, blocked_by=task.cell.name)
+            self._skip_waiting(task.cell.configuration, waiting, loss)
 
     def _crashed(
         self, server: Server, task: Task, waiting: list[Task], evidence: dict[str, Any] | None
     ) -> None:
         signature = (evidence or {}).get("signature", "unknown")
+        quirk = self.quirks.crashed(
+            signature,
+            task.cell,
+            server.deployment,
+            campaign=self.plan.name,
+            run=self.recorder.journal.run,
+        )
         self.recorder.event(
             "server_crashed",
             configuration=server.deployment.configuration,
-            detail={"in": task.cell.name, "signature": signature},
+            detail={
+                "in": task.cell.name,
+                "signature": signature,
+                **({"quirk": {"name": quirk.name, "state": quirk.state}} if quirk else {}),
+            },
         )
-        self._skip_waiting(
-            waiting,
-            "server_crashed",
-            f"the server died in {task.cell.title}: {signature}",
-            blocked_by=task.cell.name,
-        )
+        if quirk and quirk.state == "active":
+            loss = Loss(code="quirk", detail=f"{quirk.name}: {quirk.reason}")
+        else:
+            detail = f"the server died in {task.cell.title}: {signature}"
+            loss = Loss(code="server_crashed", detail=detail, blocked_by=task.cell.name)
+        self._skip_waiting(task.cell.configuration, waiting, loss)
 
     def _degraded(self, server: Server, task: Task, waiting: list[Task]) -> None:
         self.recorder.event(
@@ -255,16 +324,15 @@ class Runner:
             configuration=server.deployment.configuration,
             detail={"in": task.cell.name},
         )
-        self._skip_waiting(
-            waiting,
-            "server_degraded",
-            f"the server could not generate any more in {task.cell.title}",
-            blocked_by=task.cell.name,
-        )
+        detail = f"the server could not generate any more in {task.cell.title}"
+        loss = Loss(code="server_degraded", detail=detail, blocked_by=task.cell.name)
+        self._skip_waiting(task.cell.configuration, waiting, loss)
 
-    def _skip_waiting(self, waiting: list[Task], code: str, detail: str, *, blocked_by: str) -> None:
+    def _skip_waiting(self, configuration: str, waiting: list[Task], loss: Loss) -> None:
+        """The configuration's cells that are left, in this round and in those to come."""
+        self._lost_configurations[configuration] = loss
         for task in waiting:
-            self.recorder.skipped(task, [Reason(code, detail)], blocked_by=blocked_by)
+            self.recorder.skipped(task, [Reason(loss.code, loss.detail)], blocked_by=loss.blocked_by)
         waiting.clear()
         self.live.changed()
 
@@ -280,14 +348,3 @@ def _observed(server: Server) -> dict[str, Any]:
         "server_identity": msgspec.to_builtins(server.identity),
         "receive_stamps": server.receiver.stamps,
     }
-
-
-def state_after(exc: BaseException | None) -> tuple[str, str | None]:
-    """The status file's state, and its message where it isn't the summary."""
-    if exc is None:
-        return "finished", None
-    if isinstance(exc, asyncio.CancelledError):
-        return "stopped", None
-    if isinstance(exc, BenchError):
-        return "failed", str(exc)
-    return "failed", f"{type(exc).__name__}: {exc}"

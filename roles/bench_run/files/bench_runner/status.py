@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
+
+from bench_runner.quirks.notes import Note  # noqa: TC001 - msgspec reads types when it runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bench_runner.decide import Task
     from bench_runner.history import History
+    from bench_runner.journal import Reason
 
 STATUS_VERSION = 1
 _TODO_STATUS = {
@@ -78,6 +82,7 @@ class Status(Struct, kw_only=True):
     counts: dict[str, int]
     kept: int
     todos: list[Todo] | msgspec.Raw
+    quirks: list[Note] | msgspec.Raw
 
 
 class Standing(Struct, frozen=True, kw_only=True):
@@ -89,17 +94,30 @@ class Standing(Struct, frozen=True, kw_only=True):
     run: str
 
 
-def standings(tasks: Sequence[Task], history: History, *, current: str | None = None) -> list[Standing]:
-    """`current` is the cell that runs now: open in the journal, but not interrupted."""
+def standings(
+    tasks: Sequence[Task], history: History, *, current: str | None = None, left: Reason | None = None
+) -> list[Standing]:
+    """`current` is the cell that runs now: open, but not interrupted. `left` is why others stay pending."""
     found = []
     for task in tasks:
         past = history.cell(task.cell.name, task.content_hash)
         status = past.status or "pending"
         if past.is_open:
             status = "pending" if task.cell.name == current else "interrupted"
-        reasons = "; ".join(f"{reason.code}: {reason.detail}" for reason in past.reasons)
-        found.append(Standing(task=task, status=status, reason=reasons, run=past.run))
+        reasons = past.reasons
+        if task.decision.action == "wait":
+            status, reasons = past.status or "pending", [*task.decision.reasons, *reasons]
+        elif left is not None and status == "pending":
+            reasons = [left]
+        said = "; ".join(f"{reason.code}: {reason.detail}" for reason in reasons)
+        found.append(Standing(task=task, status=status, reason=said, run=past.run))
     return found
+
+
+def held_back(found: Sequence[Standing]) -> Counter[str]:
+    """Cells that are skipped by each quirk."""
+    marks = (one.reason for one in found if one.status == "skipped" and one.reason.startswith("quirk: "))
+    return Counter(mark.split(":")[1].strip() for mark in marks)
 
 
 def counts(found: Sequence[Standing]) -> dict[str, int]:
@@ -151,4 +169,9 @@ def as_text(shown: Status) -> str:
         for todo in shown.todos:
             why = f" — {todo.status}: {todo.reason}" if todo.reason else ""
             lines.append(f"- [{_BOXES[todo.status]}] {todo.content}{why}")
+    if isinstance(shown.quirks, list) and shown.quirks:
+        lines += ["", "## Known faults", ""]
+        for note in shown.quirks:
+            held = f", holds back {note.cells} cells" if note.cells else ""
+            lines.append(f"- {note.name} ({note.state}{held}): {note.sentence}")
     return "\n".join(lines) + "\n"

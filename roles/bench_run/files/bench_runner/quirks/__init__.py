@@ -1,0 +1,1 @@
+"""Known faults: what they cover, what is remembered of them on a node, and when one applies."""
