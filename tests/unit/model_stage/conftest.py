@@ -138,3 +138,24 @@ def tree(folder):
         str(path.relative_to(folder)): (path.lstat().st_size, path.lstat().st_mtime_ns)
         for path in folder.rglob("*")
     }
+
+
+@pytest.fixture
+def play(tmp_path, root, capsys):
+    """Run the module as the role does, without a user of its own and without systemd."""
+    from .playing import program_lookup, run_module  # noqa: PLC0415 - it needs this file first
+
+    def run(models, *, check=False, **arguments):
+        arguments = {
+            "models": models,
+            "root": str(root),
+            "program": program_lookup.pack(ROLE / "files/model_stager"),
+            "program_dir": str(tmp_path / "program"),
+            "launcher": "process",
+            "wait_s": 20.0,
+            "_ansible_check_mode": check,
+            **arguments,
+        }
+        return run_module(capsys, arguments)
+
+    return run

@@ -1,6 +1,5 @@
 """The role's module, run like a function: it predicts, starts the real stager, and follows it."""
 
-import importlib.util
 import json
 import os
 import signal
@@ -8,54 +7,12 @@ import subprocess
 import sys
 import time
 
-import ansible.module_utils
 import pytest
-from ansible.module_utils.testing import patch_module_args
 
-from .conftest import REPO, ROLE, Cache, model_files, needed, tree
+from .conftest import ROLE, Cache, model_files, needed, tree
+from .playing import model, program_lookup
 
-if str(ROLE / "module_utils") not in ansible.module_utils.__path__:
-    ansible.module_utils.__path__.append(str(ROLE / "module_utils"))
-
-from ansible.module_utils.model_stage import command, runner, state
-
-
-def load(path):
-    spec = importlib.util.spec_from_file_location(f"model_stage_{path.parent.name}_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-module = load(ROLE / "library/model_stage.py")
-program_lookup = load(ROLE / "lookup_plugins/model_stage_program.py")
-
-
-def model(name, cache, **fields):
-    sources = [{"kind": "hf_cache", "path": str(cache.path)}]
-    return {"name": name, "repo": REPO, "revision": "main", "sources": sources, **fields}
-
-
-@pytest.fixture
-def play(tmp_path, root, capsys):
-    """Run the module as the role does, without a user of its own and without systemd."""
-
-    def run(models, *, check=False, **arguments):
-        arguments = {
-            "models": models,
-            "root": str(root),
-            "program": program_lookup.pack(ROLE / "files/model_stager"),
-            "program_dir": str(tmp_path / "program"),
-            "launcher": "process",
-            "wait_s": 20.0,
-            "_ansible_check_mode": check,
-            **arguments,
-        }
-        with patch_module_args(arguments), pytest.raises(SystemExit):
-            module.main()
-        return json.loads(capsys.readouterr().out)
-
-    return run
+from ansible.module_utils.model_stage import command, runner, state  # isort: skip - the path is set by `playing`
 
 
 def follow(play, models, first, **arguments):
