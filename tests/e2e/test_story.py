@@ -82,3 +82,25 @@ def test_results_hold_no_file_that_is_half_written(first, operator):
     assert [
         path for path in Path(operator.results).rglob("*") if path.name.endswith((".tmp", ".partial"))
     ] == []
+
+
+def test_the_key_of_the_servers_is_nowhere_but_in_its_file(first, operator):
+    file = "/etc/inference-server/api-key"
+    key = on(NODE, f"cat {file}").strip()
+    deployed = operator.run("playbooks/deploy.yml", "-vvv")
+
+    assert deployed.status == 0
+    assert "LoadCredential=api_key" in on(NODE, "cat /etc/systemd/system/inference-tp1-auto.service")
+    assert key not in first.output + deployed.output
+    assert [
+        str(path)
+        for path in Path(operator.results).rglob("*")
+        if path.is_file() and key.encode() in path.read_bytes()
+    ] == []
+    # What follows is looked for by a key in a file, so that the search itself does not show it.
+    found = on(
+        NODE,
+        f"(journalctl --all; systemctl show 'inference-*' 'bench-run-*') | grep -cFf {file};"
+        f" grep -rlFf {file} /etc /var/lib /usr/local /opt/recover-and-bench /run/systemd",
+    )
+    assert found.split() == ["0", file]

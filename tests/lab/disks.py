@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 import shutil
 import subprocess
 from pathlib import Path
@@ -30,8 +31,16 @@ def make_disks(fleet: Fleet, donors: tuple[drivers.Donor, ...], gpus: int, model
             _machine_disk(disk, node.name, fleet)
             _install_libraries(libraries, disk)
             models.lay_out_cache(disk / "var/lib/models/hub", model)
+            _api_key(disk / "etc/inference-server/api-key")
             config = _pve_folder(host.name) / "lxc" / f"{node.vmid}.conf"
             config.write_text(container_config(node, settings))
+
+
+def _api_key(path: Path) -> None:
+    """The key that the node's servers want (group_vars/lab/engines.yml): root's own, as on a fleet."""
+    path.parent.mkdir(parents=True)
+    path.touch(mode=0o600)
+    path.write_text(f"sk-lab-{secrets.token_hex(16)}\n", encoding="ascii")
 
 
 def build_libraries(folder: Path, version: str) -> dict[str, Path]:
