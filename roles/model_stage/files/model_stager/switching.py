@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -103,6 +104,7 @@ def _look(plan: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _stage(plan: dict[str, Any], name: str, root: str, state: SwitchState, stop: threading.Event) -> str:
     """In a process of its own, with the rights of the user who stages; stopped when we are."""
+    _require_going_on(name, stop)
     command = [sys.executable, "-s", "-B", "-m", "model_stager", "stage", *plan["models"][name]["arguments"]]
     process = subprocess.Popen(
         as_user(plan["user"], command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -117,8 +119,7 @@ def _stage(plan: dict[str, Any], name: str, root: str, state: SwitchState, stop:
                 state.say("staging", model=name, progress=_read(progress))
                 if stop.is_set():
                     process.send_signal(signal.SIGTERM)
-    if stop.is_set():
-        raise StoppedError(f"{name}: stopped; verified parts stay for the next run")
+    _require_going_on(name, stop)
     if process.returncode:
         lines = err.strip().splitlines() or [f"the stager ended with {process.returncode}"]
         failed = StagerError(lines[-1].partition("model_stager: ")[2] or lines[-1])
@@ -129,11 +130,21 @@ def _stage(plan: dict[str, Any], name: str, root: str, state: SwitchState, stop:
     return out.strip()
 
 
+def _require_going_on(name: str, stop: threading.Event) -> None:
+    if stop.is_set():
+        raise StoppedError(f"{name}: stopped; verified parts stay for the next run")
+
+
 def as_user(user: str, command: list[str]) -> list[str]:
     """As the unit of a single model has it: reads everything, writes what is the user's."""
     if not user or os.geteuid() != 0:
         return command
-    found = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--no-new-privs"]
+    try:
+        owner = pwd.getpwnam(user)
+    except KeyError:
+        raise BadRequestError(f"the plan names the user {user}, who does not exist here") from None
+    ids = [f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}"]
+    found = ["setpriv", *ids, "--clear-groups", "--no-new-privs"]
     return [*found, f"--inh-caps={ONLY}", f"--ambient-caps={ONLY}", f"--bounding-set={ONLY}", "--", *command]
 
 
