@@ -13,7 +13,8 @@ description:
 options:
   engines:
     description:
-      - Engines to ask; each with C(name), C(command), C(launcher_path) and C(version_argv) or C(package).
+      - Engines to ask; each with C(name), C(command), C(launcher_path), C(environment), and
+        C(version_argv) or C(package).
     type: list
     elements: dict
     required: true

@@ -129,6 +129,20 @@ def test_an_engine_that_hangs_is_given_up(tmp_path):
     assert run_as(US, ["sleep", "5"], 0.1).last_line == "it did not end within 0 s"
 
 
+def test_an_engine_is_asked_in_its_own_environment(tmp_path):
+    script = tmp_path / "engine"
+    script.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo "1.0 $KIND" && exit\necho "  --on-$KIND N  x"\n'
+    )
+    script.chmod(0o755)
+    engine = {"name": "e", "command": [str(script)], "version_argv": [str(script), "--version"]}
+
+    found = describe_engine(engine | {"environment": {"KIND": "cpu"}}, US, tmp_path / "x.json")
+
+    assert found["build"] == "1.0 cpu"
+    assert [option["name"] for option in found["options"]] == ["on-cpu"]
+
+
 def test_an_engine_runs_in_an_empty_home(tmp_path):
     ran = run_as(US, ["sh", "-c", 'echo "$HOME"; ls -A "$HOME"'], 5)
 

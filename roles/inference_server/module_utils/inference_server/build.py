@@ -66,19 +66,25 @@ class Account(NamedTuple):
     gid: int | None
 
 
-def run_as(account: Account, argv: Sequence[str], timeout_s: float) -> Ran:
+def run_as(
+    account: Account,
+    argv: Sequence[str],
+    timeout_s: float,
+    environment: Mapping[str, str] | None = None,
+) -> Ran:
     """Run a program as the engine's user, in an empty home, so that it sees what the unit will see."""
     with tempfile.TemporaryDirectory(prefix="inference-server-") as home:
         who: dict[str, Any] = {}
         if account.uid is not None and account.gid is not None:
             os.chown(home, account.uid, account.gid)
             who = {"user": account.uid, "group": account.gid, "extra_groups": []}
-        environment = {
+        whole = {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "LC_ALL": "C.UTF-8",
             "HOME": home,
             "PYTHONDONTWRITEBYTECODE": "1",
             "COLUMNS": "110",
+            **(environment or {}),
         }
         try:
             done = subprocess.run(
@@ -88,7 +94,7 @@ def run_as(account: Account, argv: Sequence[str], timeout_s: float) -> Ran:
                 timeout=timeout_s,
                 check=False,
                 cwd="/",
-                env=environment,
+                env=whole,
                 **who,
             )
         except subprocess.TimeoutExpired:
@@ -123,6 +129,7 @@ def describe_engine(
     command = [str(word) for word in engine["command"]]
     name = engine["name"]
     launcher = engine.get("launcher_path")
+    environment = engine.get("environment") or {}
     for path, fault in ((command[0], "missing"), (launcher, "launcher")):
         if path and not Path(path).exists():
             missing = (
@@ -130,20 +137,20 @@ def describe_engine(
             )
             return {**nothing, "problem": missing, "fault": fault}
     version_argv = engine.get("version_argv") or [command[0], "-I", "-c", PACKAGE_SCRIPT, engine["package"]]
-    version = run_as(account, version_argv, VERSION_S)
+    version = run_as(account, version_argv, VERSION_S, environment)
     if version.status != 0 or not version.out.strip():
         # A package's version is read from its files; a program of its own may well need the GPUs to answer.
         fault = "silent" if engine.get("version_argv") else "package"
         return {**nothing, "problem": _failed(name, "its version", account, version), "fault": fault}
     build = version.out.strip().splitlines()[-1]
-    key = hashlib.sha256(json.dumps([command, build, sha256_of(launcher)]).encode()).hexdigest()
+    key = hashlib.sha256(json.dumps([command, build, sha256_of(launcher), environment]).encode()).hexdigest()
     cached = read_cache(cache, key)
     if cached is not None:
         return {**nothing, "key": key, "build": build, "options": cached, "cached": True}
     if known is not None and known["key"] == key:
         options = list(known["options"])
     else:
-        helped = run_as(account, [*command, "--help"], HELP_S)
+        helped = run_as(account, [*command, "--help"], HELP_S, environment)
         options = [option.to_json() for option in parse_help(helped.out).values()]
         if helped.status != 0 or not options:
             problem = _failed(name, "--help", account, helped)

@@ -72,6 +72,7 @@ def _asked(engine: Engine) -> dict[str, Any]:
         "name": engine.name,
         "command": list(engine.command),
         "version_argv": list(engine.version_argv),
+        "environment": dict(engine.environment),
         "package": engine.package,
         "launcher": engine.launcher,
         "launcher_path": engine.launcher_path,
