@@ -73,11 +73,12 @@ def look(model: Model, ask: Callable[[Model], dict[str, Any]], *, client: bool, 
 
 def need(model: Model, reason: str) -> dict[str, Any]:
     """What other nodes are asked for, and why."""
+    name = model["name"]
     return {
-        "name": model["name"],
+        "name": name,
         "identity": identity(model),
         "kinds": [source["kind"] for source in model["sources"]],
-        "reason": reason,
+        "reason": reason[len(name) + 2 :] if reason.startswith(f"{name}: ") else reason,
         "digest": None,
         "alone": "no",
     }
