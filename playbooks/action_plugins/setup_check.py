@@ -24,9 +24,12 @@ sys.path[:0] = [str(_PROJECT / "playbooks"), str(_PROJECT / "roles/bench_run/fil
 
 from bench_runner.errors import PlanError
 from bench_runner.plan_check import check_plan
+from bench_runner.plan_contradictions import other_models
+from bench_runner.plan_places import place_of
 from setup_check.folder import folder_problem
 from setup_check.inventory import inventory_problems
-from setup_check.names import name_problems
+from setup_check.names import name_problems, plan_name_problem, unknown_nodes
+from setup_check.places import places
 
 # Variables of a node that name what is measured; playbooks hand them to the roles.
 NAMED = ("plan", "configurations", "engines", "models")
@@ -65,20 +68,28 @@ class ActionModule(ActionBase):
         """Problems of each node's plan, said once where nodes share it."""
         problems: dict[str, None] = {}
         for node in nodes:
+            unknown = plan_name_problem(hostvars[node])
+            if unknown:
+                problems[unknown] = None
+                continue
             missing = [name for name in NAMED if hostvars[node].get(name) is None]
             if missing:
                 problems[f"node {node}: not set: {', '.join(missing)} (they belong in group_vars)"] = None
                 continue
+            where = places(hostvars[node]["plan"], project=_PROJECT)
             # Ansible's values carry tags that a strict reader takes for another type; JSON has none.
             plan, configurations, engines, models = json.loads(
-                json.dumps([hostvars[node][name] for name in NAMED])
+                json.dumps([hostvars[node][name] for name in NAMED], default=str)
             )
             try:
-                planned = check_plan(plan, known_configurations=set(configurations)).configurations
+                checked = check_plan(plan, places=where, known_configurations=set(configurations))
             except PlanError as exc:
                 found = exc.problems
             else:
-                found = name_problems(planned, configurations, engines, models)
+                found = name_problems(checked.configurations, configurations, engines, models)
+                served = {name: configurations[name].get("model") for name in checked.configurations}
+                said = [*other_models(checked, served), *unknown_nodes(checked.nodes, nodes)]
+                found += [f"{place_of(each, where) or 'plan'}: {each}" for each in said]
             problems.update(dict.fromkeys(found))
         return list(problems)
 

@@ -230,4 +230,4 @@ def in_group_vars(name):
 
 
 def spoiled_plan(**changes):
-    return {**in_group_vars("plan"), **changes}
+    return {**in_group_vars("plans")["lab-small"], **changes}

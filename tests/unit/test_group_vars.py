@@ -42,7 +42,7 @@ def playbook(request):
 
 @pytest.mark.parametrize("inventory", ["lab", "fleet"])
 def test_values_arrive_from_all_and_from_the_groups_own_folder(playbook, inventory, tmp_path):
-    plan = yaml.safe_load((PROJECT / f"group_vars/{inventory}/plan.yml").read_text())["plan"]["name"]
+    plan = yaml.safe_load((PROJECT / f"group_vars/{inventory}/plans.yml").read_text())["plan_name"]
     shown = tmp_path / "shown.json"
     run = subprocess.run(
         [ANSIBLE, "-i", f"inventory/{inventory}", playbook.relative_to(PROJECT), "-e", f"shown={shown}"],

@@ -18,7 +18,7 @@ def plan_problems(plan: Any) -> list[str]:  # noqa: ANN401 - whatever stands in 
     """A sentence for each thing that is wrong with a plan; empty where nothing is."""
     try:
         # Ansible's values carry tags that a strict reader takes for another type; JSON has none.
-        check_plan(json.loads(json.dumps(plan)))
+        check_plan(json.loads(json.dumps(plan, default=str)))
     except PlanError as exc:
         return exc.problems
     return []

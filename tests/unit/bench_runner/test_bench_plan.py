@@ -1,16 +1,13 @@
 """A plan that isn't right is refused with key, find and nearest word; a right one is expanded."""
 
 import copy
-from pathlib import Path
 
 import pytest
 import yaml
-from bench_runner.cells import expand, traffic, why_not_fitting
+from bench_runner.cells import definition, expand, quick_cells, traffic, why_not_fitting
 from bench_runner.cli import main
 from bench_runner.errors import PlanError
 from bench_runner.plan_check import check_plan, load_plan
-
-ROOT = Path(__file__).resolve().parents[3]
 
 PLAN = {
     "schema_version": 1,
@@ -70,6 +67,41 @@ def changed(path: str, value: object) -> dict:
             "quirks[0] (x): configuration 'tp1-ato' is not deployed; did you mean 'tp1-auto'?",
         ),
         ("quirks", [{"name": "x", "reasn": "y"}], "quirks[0].reasn: unknown key; did you mean 'reason'?"),
+        (
+            "quirks",
+            [{"name": "x", "reason": "y", "when": "budget <"}],
+            "quirks[0].when: the condition 'budget <' can't be read at its end: needed a value",
+        ),
+        (
+            "quirks",
+            [{"name": "x", "reason": "y", "when": "a", "builds": "new"}],
+            "quirks[0].builds: the range 'new' can't be read",
+        ),
+        (
+            "quirks",
+            [{"name": "x", "reason": "y", "when": "a", "expires": "soon"}],
+            "quirks[0].expires: found 'soon', needed a day such as 2027-01-31",
+        ),
+        (
+            "quirks",
+            [{"name": "x", "reason": "y", "when": "a", "verdict": "skp"}],
+            "quirks[0].verdict: found 'skp' (str), needed one of skip, warn; did you mean 'skip'?",
+        ),
+        ("order", "sweep", "order: found 'sweep' (str), needed one of sweeps, points, rounds; did you mean"),
+        ("deadline", "8", "deadline: found '8', needed a duration such as 90m or 7h30m"),
+        ("deadline", "2026-12-01T06:00", "2026-12-01T06:00 has no zone: write 2026-12-01T06:00+01:00"),
+        ("deadline", 1350, "deadline: found 1350 (int), needed str"),
+        (
+            "quick",
+            {"points": {"code": [65]}},
+            "quick.points.code[0]: 65 is none of the plan's points; known are 64",
+        ),
+        (
+            "quick",
+            {"configurations": ["tp1-aut"]},
+            "quick.configurations[0]: 'tp1-aut' is none of the config",
+        ),
+        ("warm_up", {"requests": 0}, "warm_up.requests: found 0 (int), needed int >= 1"),
     ],
 )
 def test_a_wrong_plan_is_refused_with_a_sentence(path, value, sentence):
@@ -107,17 +139,6 @@ def test_a_file_that_is_no_yaml_is_refused(tmp_path):
         load_plan(path)
     with pytest.raises(PlanError, match="No such file"):
         load_plan(tmp_path / "none.yml")
-
-
-@pytest.mark.parametrize("group", ["lab", "fleet"])
-def test_the_projects_own_plans_are_right_and_fit(group):
-    plan = check_plan(yaml.safe_load((ROOT / f"group_vars/{group}/plan.yml").read_text())["plan"])
-    described = yaml.safe_load((ROOT / f"group_vars/{group}/configurations.yml").read_text())[
-        "configurations"
-    ]
-    assert set(plan.configurations) <= set(described)
-    for cell in expand(plan):
-        assert why_not_fitting(plan, cell, described[cell.configuration]["context_tokens"]) is None
 
 
 def test_cells_come_configuration_by_configuration_and_repeats_apart():
@@ -164,6 +185,74 @@ def test_what_cannot_fit_is_named_with_the_largest_that_fits(workload, point, se
         smaller = check_plan(changed("workloads.agentic.points", [9]))
         fitting = next(cell for cell in expand(smaller) if cell.workload == workload)
         assert why_not_fitting(smaller, fitting, 512) is None
+
+
+def test_a_file_is_refused_with_the_line_of_each_wrong_key(tmp_path):
+    path = tmp_path / "plan.yml"
+    path.write_text("name: a\nworkloads:\n  code:\n    points: [1]\n    point: [3]\n  cod: {}\n")
+    with pytest.raises(PlanError) as refused:
+        load_plan(path)
+    assert refused.value.problems == [
+        "plan.yml:5: workloads.code.point: unknown key; did you mean 'points'?",
+        "plan.yml:6: workloads.cod: unknown key; did you mean 'code'?",
+    ]
+    path.write_text("name: a\nworkloads: {}\nname: b\n")
+    with pytest.raises(PlanError, match=r"plan.yml:3: name: stands there twice \(lines 1 and 3\)"):
+        load_plan(path)
+    path.write_text(yaml.safe_dump(changed("workloads.code.points", [1, "x"]), sort_keys=False))
+    with pytest.raises(PlanError, match=r"plan.yml:11: workloads.code.points\[1\]: found 'x' \(str\)"):
+        load_plan(path)
+
+
+def test_times_and_days_may_stand_without_quotes():
+    plan = check_plan(
+        yaml.safe_load(
+            yaml.safe_dump(PLAN)
+            + "deadline: 2026-12-01T06:30:00+01:00\n"
+            + "quirks: [{name: x, reason: y, when: a, expires: 2027-01-31}]\n"
+        )
+    )
+    assert (plan.deadline, plan.quirks[0].expires) == ("2026-12-01T06:30:00+01:00", "2027-01-31")
+
+
+@pytest.mark.parametrize(
+    ("order", "first"),
+    [
+        ("sweeps", ["tp1-auto.code.64.r1", "tp1-auto.code.256.r1"]),
+        ("points", ["tp1-auto.code.64.r1", "tp1-auto.code.64.r2", "tp1-auto.code.256.r1"]),
+    ],
+)
+def test_the_order_of_repeats_can_be_chosen(order, first):
+    names = [cell.name for cell in expand(check_plan({**PLAN, "repeats": 2, "order": order}))]
+    assert names[: len(first)] == first
+    assert len(set(names)) == 24
+
+
+def test_rounds_go_through_all_configurations_before_they_repeat():
+    cells = expand(check_plan({**PLAN, "repeats": 2, "order": "rounds"}))
+    assert [(cell.configuration, cell.repeat) for cell in cells[::6]] == [
+        ("tp1-auto", 1),
+        ("tp1-ngram-mod", 1),
+        ("tp1-auto", 2),
+        ("tp1-ngram-mod", 2),
+    ]
+
+
+def test_a_quick_campaign_is_the_baseline_and_one_more_with_a_point_of_each_workload():
+    plan = check_plan(PLAN)
+    assert len(quick_cells(plan)) == 2 * 4
+    chosen = {"configurations": ["tp1-ngram-mod"], "points": {"code": [256], "agentic": [4]}}
+    assert quick_cells(check_plan({**PLAN, "repeats": 2, "quick": chosen})) == {
+        "tp1-ngram-mod.code.256.r1",
+        "tp1-ngram-mod.agentic.4.r1",
+    }
+
+
+def test_a_warm_up_of_its_own_makes_another_measurement_and_the_usual_one_does_not():
+    usual, more = check_plan(PLAN), check_plan({**PLAN, "warm_up": {"requests": 3}})
+    assert "warm_up" not in definition(usual, "code")
+    assert definition(check_plan({**PLAN, "warm_up": {"requests": 1}}), "code") == definition(usual, "code")
+    assert definition(more, "code")["warm_up"] == {"requests": 3, "output_tokens": 16}
 
 
 def test_validate_says_what_is_wrong_and_exits_with_2(tmp_path, capsys):

@@ -17,6 +17,7 @@ from bench_runner.earlier import read_earlier
 from bench_runner.errors import BenchError, PlanError
 from bench_runner.forecast import Forecaster
 from bench_runner.plan_check import load_plan
+from bench_runner.plan_schema import as_text as plan_schema_text
 from bench_runner.plan_view import as_json as plan_as_json
 from bench_runner.plan_view import as_table, view
 from bench_runner.prepared import Wishes
@@ -86,6 +87,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("plan", type=Path, help="YAML file")
     command.add_argument("--known", nargs="*", help="names of the configurations that will be deployed")
     command.set_defaults(command=_validate)
+    command = commands.add_parser("schema", help="the plan's JSON schema")
+    command.set_defaults(command=lambda _: _say(plan_schema_text().rstrip()) or EXIT_FINISHED)
     _add_quirks(commands)
     return parser
 
