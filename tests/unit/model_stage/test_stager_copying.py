@@ -343,7 +343,7 @@ def test_a_source_that_never_answers_when_asked_for_a_file_is_left(kit, right):
         def locate(self, entry):  # noqa: ARG002 - it never gets so far
             time.sleep(5)
 
-    kit.run(Mute("mute", None), local(kit), threads=1, stall_s=0.2)
+    kit.run(Mute("mute", None), local(kit), threads=1, stall_s=0.2, patience_s=0.1)
 
     assert str(kit.reasons) == "mute: weights: no answer for 0.2 s"
     assert kit.target.read_bytes() == right

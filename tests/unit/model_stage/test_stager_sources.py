@@ -224,3 +224,19 @@ def test_a_file_that_the_user_may_not_read_is_named(want, cache, tmp_path):
 def test_a_request_that_makes_no_sense_is_refused(want, fields, said):
     with pytest.raises(BadRequestError, match=said):
         want(**fields)
+
+
+def test_a_source_that_hangs_is_left_before_a_byte_is_copied(want, cache, cached, directory, files):
+    """A pipe that nobody writes to: reading it hangs in the kernel, as a mount without its server does."""
+    branch = cache.repo / "refs/main"
+    commit = branch.read_text()
+    branch.unlink()
+    os.mkfifo(branch)
+    manifest = create_manifest(directory, "tiny", None, None)
+    directory.with_name("tiny.manifest.json").write_text(json.dumps(manifest.to_json()))
+
+    outcome = run_stage(want(cached, directory, stall_s=0.3))
+    branch.write_text(commit)  # lets the thread end that was left behind
+
+    assert outcome.gone_on == "the HF cache: no answer for 0.3 s: is its mount gone?"
+    assert published(want()) == dict(sorted(files.items()))

@@ -204,7 +204,7 @@ class Copying:
     def abandon_silent(self, limit_s: float) -> int:
         lost = 0
         for watched, transfer in tuple(self._watched.items()):
-            if not watched.abandon(limit_s):
+            if not watched.abandon(limit_s, stopping=self._crew.stop.is_set()):
                 continue
             lost += 1
             del self._watched[watched]

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from model_stager.sources import Source
 
 
+# A network source has time limits of its own, which can say more; these are for when they fail.
+NETWORK_OPEN_S = 15.0
+NETWORK_READ_S = 1.0
+
+
 class RevokedError(Exception):
     """The lane is no longer this thread's."""
 
@@ -35,16 +40,21 @@ class Watched:
         self.revoked = False
         self.abandoned = False  # revoked while its thread hung: another one has taken its place
         self.since: float | None = None  # when the wait began that goes on now
+        self.allowance_s = 0.0  # it may last so much longer than the limit
 
     def revoke(self) -> None:
         """From here on its thread can't write."""
         with self.lock:
             self.revoked = True
 
-    def abandon(self, limit_s: float) -> bool:
+    def abandon(self, limit_s: float, *, stopping: bool) -> bool:
         """Revoke it when it has waited so long; False when something came after all."""
+        if not stopping:
+            limit_s += self.allowance_s
         with self.lock:
-            if self.revoked or self.since is None or time.monotonic() - self.since < limit_s:
+            if self.revoked or self.since is None:
+                return False
+            if time.monotonic() - self.since < limit_s:
                 return False
             self.revoked = self.abandoned = True
             return True
@@ -57,9 +67,10 @@ class Watched:
 class Search(Watched):
     """Asks a source for a file."""
 
-    def __init__(self, source: Source, entry: FileEntry) -> None:
+    def __init__(self, source: Source, entry: FileEntry, patience_s: float) -> None:
         super().__init__(source)
         self._entry = entry
+        self.allowance_s = patience_s  # a busy server is asked again inside
 
     def run(self) -> Origin:
         self.since = time.monotonic()
@@ -87,10 +98,14 @@ class Lane(Watched):
 
     def carry(self, buffer: memoryview, stop: threading.Event) -> None:
         """Raises what the source raises, StoppedError, or RevokedError."""
+        network = self.origin.path is None
+        self.allowance_s = NETWORK_OPEN_S if network else 0.0
         self.since = time.monotonic()
         try:
             position = 0 if self._from_zero else self.at
             reader = self._reader = self.origin.open(position, self.end)
+            self.since = None
+            self.allowance_s = NETWORK_READ_S if network else 0.0
             with contextlib.closing(reader):
                 dropped = position
                 while position < self.end:

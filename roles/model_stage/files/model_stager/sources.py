@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, Protocol
 
+from model_stager.answering import Answering
 from model_stager.errors import BadRequestError, SourceUnusableError
 from model_stager.hf_cache import HfCache, read_tree
 from model_stager.manifest import FileEntry, Manifest, read_manifest, sorted_entries
@@ -148,9 +149,14 @@ def _hub(request: Request, spec: SourceSpec) -> Source:
     return HubSource(request, spec)
 
 
+def _local(kind: Callable[[Request, SourceSpec], Source]) -> Callable[[Request, SourceSpec], Source]:
+    """A disk may be a mount that hangs."""
+    return lambda request, spec: Answering(kind(request, spec), request.stall_s)
+
+
 KINDS: dict[str, Callable[[Request, SourceSpec], Source]] = {
-    "hf_cache": HfCacheSource,
-    "directory": DirectorySource,
+    "hf_cache": _local(HfCacheSource),
+    "directory": _local(DirectorySource),
     "http": _http,
     "peer": _http,
     "hub": _hub,

@@ -93,7 +93,7 @@ class Transfer:
             return None
         source = next((source for source in self._waiting if source not in slow), self._waiting[0])
         self._waiting.remove(source)
-        return Search(source, self.entry)
+        return Search(source, self.entry, self._patience_s)
 
     def use(self, source: Source, origin: Origin) -> None:
         self.source, self._origin = source, origin
