@@ -142,9 +142,11 @@ def _sum_if_all(values: Sequence[int | None]) -> int | None:
 
 
 def _percentile(ordered: Sequence[float], percent: int) -> float | None:
-    """By linear interpolation between the two nearest ranks (numpy's default)."""
-    if len(ordered) < _MIN_SAMPLE[percent]:
-        return None
+    return percentile(ordered, percent) if len(ordered) >= _MIN_SAMPLE[percent] else None
+
+
+def percentile(ordered: Sequence[float], percent: int) -> float:
+    """By linear interpolation between the two nearest ranks (numpy's default), however few they are."""
     place = (len(ordered) - 1) * percent / 100
     low = int(place)
     high = min(low + 1, len(ordered) - 1)

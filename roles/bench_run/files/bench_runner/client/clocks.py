@@ -29,6 +29,10 @@ class ClockPair:
 
     def __init__(self, read: Callable[[], tuple[int, int]] | None = None) -> None:
         self._read = read or read_offset
+        self.begin()
+
+    def begin(self) -> None:
+        """The start of a run: what was before it isn't its step."""
         self.offset_ns, _ = self._read()
         self.steps: list[ClockStep] = []
         self.samples = 1

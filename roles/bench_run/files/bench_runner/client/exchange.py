@@ -25,6 +25,7 @@ class Exchange(Struct, kw_only=True):
     sent_ns: int
     end_ns: int
     response: Response
+    last_ns: int = 0  # the stamp of the last bytes
     reads: int = 0
     fault: str | None = None
     fault_detail: str = ""
@@ -111,6 +112,7 @@ class Running:
             sent_ns=self.sent_ns,
             end_ns=end_ns,
             response=self.response,
+            last_ns=self._last_ns,
             reads=self.reads,
             fault=code,
             fault_detail=detail,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from array import array
+from collections.abc import Sequence  # noqa: TC003 - msgspec reads types when it runs
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -39,11 +41,15 @@ class Usage(Struct, frozen=True):
 
 
 class Stream(Struct, kw_only=True):
-    """`chunks_ns` are the arrivals of chunks that carry text; several tokens may be in one."""
+    """`chunks_ns` are the arrivals of chunks that carry text or reasoning; several tokens may be in one.
+
+    `content_ns` is the first of them with text of the answer itself, `text` the answer without its reasoning.
+    """
 
     sent_ns: int
     end_ns: int
-    chunks_ns: list[int] = field(default_factory=list)
+    chunks_ns: Sequence[int] = ()
+    content_ns: int | None = None
     text: str = ""
     usage: Usage | None = None
     finish_reason: str | None = None
@@ -55,6 +61,9 @@ class Stream(Struct, kw_only=True):
 
 class _Delta(Struct):
     content: str | None = None
+    reasoning_content: str | None = None  # SGLang, llama.cpp
+    reasoning: str | None = None  # vLLM
+    tool_calls: list[Any] | None = None
 
 
 class _Choice(Struct):
@@ -102,6 +111,8 @@ def read_stream(exchange: Exchange) -> Stream:
 def _take_events(stream: Stream, response: Response) -> bool:
     """Fill in what the events say; whether the closing mark came."""
     texts: list[str] = []
+    arrivals = array("q")  # for a thousand answers a list of numbers is large
+    stream.chunks_ns = arrivals
     done = False
     for event in events(response.pieces):
         if event.data == b"[DONE]":
@@ -118,10 +129,14 @@ def _take_events(stream: Stream, response: Response) -> bool:
             _faulty(stream, "context_overflow" if _OVERFLOW.search(message) else "error_event", message)
             break
         for choice in chunk.choices:
-            text = choice.text or (choice.delta.content if choice.delta else None)
+            delta = choice.delta
+            text = choice.text or (delta.content if delta else None)
             if text:
                 texts.append(text)
-                stream.chunks_ns.append(event.at_ns)
+                if stream.content_ns is None:
+                    stream.content_ns = event.at_ns
+            if text or (delta and (delta.reasoning_content or delta.reasoning or delta.tool_calls)):
+                arrivals.append(event.at_ns)
             stream.finish_reason = choice.finish_reason or stream.finish_reason
         stream.usage = chunk.usage or stream.usage
         stream.timings = chunk.timings or stream.timings

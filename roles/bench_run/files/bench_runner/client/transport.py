@@ -32,6 +32,7 @@ class Connection:
         self._socket: socket.socket | None = None
         self._running: Running | None = None
         self._used = False
+        self.idle_since_ns: int | None = None  # since its last answer's last byte
 
     async def open(self, *, timeout_s: float = 10) -> None:
         if self._socket is not None:
@@ -103,6 +104,7 @@ class Connection:
             self._running = None
         exchange = running.result()
         self._used = self._socket is not None
+        self.idle_since_ns = exchange.last_ns
         if exchange.fault or not exchange.response.keeps_alive:
             self.close()
         return exchange

@@ -1,0 +1,207 @@
+"""A streaming server with an exact schedule, which keeps the true time of each chunk that it sends.
+
+A process of its own: `python -m bench_runner.selftest.server` tells its port, and ends with its input.
+A request says how it is to be answered; `GET /truth` gives the times of what was answered since it was last
+asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import heapq
+import json
+import os
+import selectors
+import socket
+import sys
+import time
+from array import array
+from typing import TYPE_CHECKING, Any
+
+from bench_runner.client.receivers import Receiver, best_receiver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_HEAD = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+    b"server: selftest\r\ntransfer-encoding: chunked\r\n\r\n"
+)
+# A timer that waits wakes this much late on a virtual machine; so long before, it looks instead of waiting.
+_EARLY_NS = 100_000
+_US = 1_000
+_TELL_S = 30
+
+
+class Answer:
+    """One request that is being answered: `due` gives the next chunk's time."""
+
+    def __init__(self, visitor: Visitor, asked: dict[str, Any], came_ns: int) -> None:
+        self.visitor = visitor
+        self.number = int(asked["prompt"])
+        self.came_ns = came_ns
+        self.first_ns = int(asked["ttft_us"]) * _US
+        self.gap_ns = int(asked["gap_us"]) * _US
+        self.chunks = asked["max_tokens"] // asked["tokens_per_chunk"]
+        self.sent_ns = array("q")
+        self.late_ns = 0
+        tokens = asked["max_tokens"]
+        choice = {
+            "index": 0,
+            "text": " the" * asked["tokens_per_chunk"],
+            "logprobs": None,
+            "finish_reason": None,
+        }
+        self.chunk = _framed(self._event([choice]))
+        last = self._event([{**choice, "finish_reason": "length"}])
+        usage = {"prompt_tokens": 1, "completion_tokens": tokens, "total_tokens": 1 + tokens}
+        self.end = (
+            _framed(last) + _framed(self._event([], usage)) + _framed(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+        )
+
+    def due_ns(self) -> int:
+        return self.came_ns + self.first_ns + len(self.sent_ns) * self.gap_ns
+
+    def truth(self) -> dict[str, Any]:
+        return {"came_ns": self.came_ns, "sent_ns": list(self.sent_ns), "late_ns": self.late_ns}
+
+    def _event(self, choices: list[dict[str, Any]], usage: dict[str, int] | None = None) -> bytes:
+        """As long as SGLang's."""
+        event = {
+            "id": f"cmpl-{self.number:032d}",
+            "object": "text_completion",
+            "created": 1796078773,
+            "model": "selftest",
+            "choices": choices,
+            "usage": usage,
+        }
+        return b"data: " + json.dumps(event, separators=(",", ":")).encode() + b"\n\n"
+
+
+class Visitor:
+    """A connection: requests in, one after the other."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.got = b""
+        self.open = True
+
+    def requests(self) -> list[tuple[str, bytes]]:
+        """The whole ones that have come."""
+        found = []
+        while (end := self.got.find(b"\r\n\r\n")) >= 0:
+            head = self.got[:end].decode("latin-1").lower()
+            length = int(head.partition("content-length:")[2].split("\r\n")[0] or 0)
+            if len(self.got) < end + 4 + length:
+                break
+            found.append((head.split(" ")[1], self.got[end + 4 : end + 4 + length]))
+            self.got = self.got[end + 4 + length :]
+        return found
+
+
+class ExactServer:
+    def __init__(self, receiver: Receiver, listener: socket.socket) -> None:
+        self.receiver = receiver
+        self.listener = listener
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(listener, selectors.EVENT_READ, self._accept)
+        self._waiting: list[tuple[int, int, Answer]] = []  # by the time of the next chunk
+        self._done: dict[int, Answer] = {}
+        self._pushed = 0
+
+    def serve(self, ends: Callable[[], bool]) -> None:
+        while not ends():
+            for key, _ in self.selector.select(self._pause_s()):
+                key.data(key.fileobj)
+            self._send_what_is_due()
+
+    def _pause_s(self) -> float:
+        if not self._waiting:
+            return 0.2
+        return max(self._waiting[0][0] - time.monotonic_ns() - _EARLY_NS, 0) // 1_000_000 / 1e3
+
+    def _send_what_is_due(self) -> None:
+        waiting, clock = self._waiting, time.monotonic_ns
+        while waiting and waiting[0][0] <= clock():
+            due_ns, _, answer = heapq.heappop(waiting)
+            last = len(answer.sent_ns) == answer.chunks - 1
+            now_ns = clock()
+            answer.sent_ns.append(now_ns)
+            answer.late_ns = max(answer.late_ns, now_ns - due_ns)
+            try:
+                answer.visitor.sock.send(answer.end if last else answer.chunk)
+            except OSError:
+                continue
+            if last:
+                self._done[answer.number] = answer
+            else:
+                self._push(answer)
+
+    def _push(self, answer: Answer) -> None:
+        self._pushed += 1
+        heapq.heappush(self._waiting, (answer.due_ns(), self._pushed, answer))
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(BlockingIOError):
+            sock, _ = listener.accept()
+            sock.settimeout(0)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.receiver.prepare(sock)
+            visitor = Visitor(sock)
+            self.selector.register(sock, selectors.EVENT_READ, lambda _: self._read(visitor))
+
+    def _read(self, visitor: Visitor) -> None:
+        try:
+            data, came_ns = self.receiver(visitor.sock)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, came_ns = b"", 0
+        if not data:
+            self.selector.unregister(visitor.sock)
+            visitor.sock.close()
+            return
+        visitor.got += data
+        for path, body in visitor.requests():
+            if path == "/truth":
+                self._tell(visitor)
+            else:
+                self._begin(Answer(visitor, json.loads(body), came_ns))
+
+    def _begin(self, answer: Answer) -> None:
+        with contextlib.suppress(OSError):
+            answer.visitor.sock.send(_HEAD)
+            self._push(answer)
+
+    def _tell(self, visitor: Visitor) -> None:
+        self.receiver.clocks.sample()
+        truth = {str(number): answer.truth() for number, answer in self._done.items()}
+        self._done.clear()
+        body = json.dumps(truth).encode()
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        visitor.sock.settimeout(_TELL_S)
+        with contextlib.suppress(OSError):
+            visitor.sock.sendall(head.encode() + body)
+        visitor.sock.settimeout(0)
+
+
+def _framed(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def main() -> None:
+    gc.disable()  # nothing here makes cycles, and a collection would be late chunks
+    ended: list[bool] = []
+    with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
+        listener.settimeout(0)
+        server = ExactServer(best_receiver(), listener)
+        server.selector.register(
+            sys.stdin, selectors.EVENT_READ, lambda _: ended.append(True) if not os.read(0, 4096) else None
+        )
+        print(listener.getsockname()[1], flush=True)  # noqa: T201 - whoever started this reads it
+        server.serve(lambda: bool(ended))
+
+
+if __name__ == "__main__":
+    main()
