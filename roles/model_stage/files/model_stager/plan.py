@@ -47,10 +47,13 @@ class Plan:
         return self.comparison.sentences()
 
 
-def make_plan(request: Request, *, deep: bool = False) -> Plan:
-    """Look at the published copy and at the sources, as far as they are needed."""
+def make_plan(request: Request, *, deep: bool = False, sources: list[Source] | None = None) -> Plan:
+    """Look at the published copy and at the sources, as far as they are needed.
+
+    Sources of an earlier plan know already what a server said then, and mean the same commit by a branch.
+    """
     measure_room(request.root)  # a root that is not there is the first thing to say
-    sources, reasons = open_sources(request), Reasons()
+    sources, reasons = sources or open_sources(request), Reasons()
     record = proof.read(request.proof_path)
     manifest = _published_manifest(request, record, sources)
     if manifest is None:

@@ -22,6 +22,7 @@ CONTENT_RANGE = re.compile(r"^bytes (\d+)-(\d+)/(\d+|\*)$")
 EXPIRED = (400, 401, 403, 410)  # what object stores answer to a signature whose time is over
 WHOLE, PART, UNSATISFIABLE = 200, 206, 416
 TRIES = 4
+KEPT = 1 << 20  # a config or an index is looked at several times
 
 T = TypeVar("T")
 
@@ -80,6 +81,7 @@ class RemoteFile:
         self._address = address
         self._size = entry.size_bytes
         self._patience_s = patience_s
+        self._kept: bytes | None = None
 
     @property
     def where(self) -> str:
@@ -89,12 +91,17 @@ class RemoteFile:
         return self._size
 
     def content(self, limit: int = SMALL) -> bytes:
+        if self._kept is not None:
+            return self._kept
         try:
-            return patiently(lambda: self._content(limit), self._patience_s)
+            content = patiently(lambda: self._content(limit), self._patience_s)
         except SourceFlakyError as exc:
             raise SourceFlakyError(f"{self.name} {exc}", exc.retry_after_s) from exc
         except SourceUnusableError as exc:
             raise SourceUnusableError(f"{self.name} {exc}") from exc
+        if len(content) <= KEPT:
+            self._kept = content
+        return content
 
     def _content(self, limit: int) -> bytes:
         answer = self._ask({})

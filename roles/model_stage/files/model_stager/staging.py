@@ -48,7 +48,8 @@ def stage(request: Request, options: Options, stop: threading.Event) -> Outcome:
         return Outcome("none", plan.manifest, [], seconds=time.monotonic() - started)
     prepare_state(request)
     with lock.held(request.state / "lock", request.name, options.wait_s):
-        plan = make_plan(request, deep=options.deep)  # another stager may have finished meanwhile
+        # Another stager may have finished meanwhile.
+        plan = make_plan(request, deep=options.deep, sources=plan.sources)
         if plan.action == "none":
             return Outcome("none", plan.manifest, [], seconds=time.monotonic() - started)
         try:
