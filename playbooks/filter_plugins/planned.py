@@ -22,6 +22,16 @@ def planned_models(models: Named, plan: dict[str, Any], configurations: Named) -
     return [{"name": name, **models[name]} for name in names]
 
 
+def planned_sets(plan: dict[str, Any], configurations: Named) -> list[list[str]]:
+    """What each configuration serves at the same time, target and draft, in the plan's order; repeats left out."""
+    sets: list[list[str]] = []
+    for configuration in planned_configurations(configurations, plan).values():
+        names = [configuration[key] for key in ("model", "draft_model") if configuration.get(key)]
+        if not sets or sets[-1] != names:
+            sets.append(names)
+    return sets
+
+
 def planned_bytes(models: list[dict[str, Any]], sizes: dict[str, int]) -> int:
     """What all planned models need together, by the sizes that are known; 0 where none is."""
     return sum(int(sizes.get(model["name"], 0)) for model in models)
@@ -40,6 +50,7 @@ class FilterModule:
         return {
             "planned": planned_configurations,
             "planned_models": planned_models,
+            "planned_sets": planned_sets,
             "planned_bytes": planned_bytes,
             "leads_its_host": leads_its_host,
         }

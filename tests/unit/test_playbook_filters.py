@@ -30,6 +30,19 @@ def test_models_come_in_the_order_they_are_needed_and_once():
     assert planned == [{"name": "big", "repo": "big"}, {"name": "small", "repo": "small"}]
 
 
+def test_sets_are_what_each_configuration_serves_at_the_same_time():
+    configurations = {
+        "auto": {"model": "qwen"},
+        "auto-tp4": {"model": "qwen"},
+        "spec": {"model": "qwen", "draft_model": "draft"},
+        "kimi": {"model": "kimi", "draft_model": None},
+    }
+
+    sets = plugin("planned")["planned_sets"]({"configurations": list(configurations)}, configurations)
+
+    assert sets == [["qwen"], ["qwen", "draft"], ["kimi"]]
+
+
 def test_the_planned_models_need_what_is_known_of_them():
     needed = plugin("planned")["planned_bytes"]
     models = [{"name": "big"}, {"name": "small"}]

@@ -168,7 +168,11 @@ pending:
   returned: always
   type: list
 plan:
-  description: For a later switch; null when nothing waits for its turn.
+  description: For a later switch, files to keep and what its unit needs; null when nothing waits for its turn.
+  returned: always
+  type: dict
+switch:
+  description: Whether a plan of an earlier run is there, and whether systemd is.
   returned: always
   type: dict
 paths:

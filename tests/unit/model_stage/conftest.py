@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -123,6 +124,13 @@ def published(request):
 
 def needed(files):
     return {name: content for name, content in sorted(files.items()) if not name.endswith(UNNEEDED[2][1:])}
+
+
+def open_to_others(folder):
+    """Pytest makes its folders for one user, and opens them to nobody at its next start again."""
+    while folder != Path(tempfile.gettempdir()):
+        folder.chmod(0o755)
+        folder = folder.parent
 
 
 def stager(*arguments, **options):

@@ -171,7 +171,8 @@ def test_what_does_not_fit_beside_the_others_waits_and_is_known(play, plan, root
         assert result["paths"] == {name: f"{root}/{name}" for name in "abc"}
         assert sorted(result["digests"]) == ["a", "b", "c"]
         assert sorted(result["bytes"]) == ["a", "b"], "what memory has to hold at the same time"
-        assert result["plan"]["sets"] == SETS
+        assert [file["name"] for file in result["plan"]["files"]] == ["plan.json"]
+        assert json.loads(result["plan"]["files"][0]["content"])["sets"] == SETS
     assert (predicted["changed"], first["changed"], second["changed"]) == (True, True, False)
     assert names(root) == ["a", "b"]
     assert [record["action"] for record in second["models"]] == ["none", "none", "deferred"]

@@ -15,7 +15,7 @@ from model_stager.inventory import STATE, folder_bytes, staged
 from model_stager.lock import held
 from model_stager.removal import clear_leftovers, find, remove_staged
 
-from .conftest import ROLE, run_stage, stager
+from .conftest import ROLE, open_to_others, run_stage, stager
 
 NOBODY = 65534
 
@@ -208,11 +208,7 @@ def test_another_users_model_is_removed_with_that_users_rights(there, root):
     for path in (there.proof_path, there.manifest_path):
         os.chown(path, NOBODY, NOBODY)
     root.chmod(0o1777)
-    folder = root
-    while folder != folder.parent:  # pytest's own folders are root's
-        if not folder.stat().st_mode & 0o001:
-            folder.chmod(0o755)
-        folder = folder.parent
+    open_to_others(root.parent)
 
     done = stager("remove", "--root", root, "--name", "tiny")
 

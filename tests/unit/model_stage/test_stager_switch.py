@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from .conftest import REPO, ROLE, Cache, model_files, stager, tree
+from .conftest import REPO, ROLE, Cache, model_files, open_to_others, stager, tree
 from .small_tmpfs import mounted
 
 
@@ -165,10 +165,7 @@ def test_the_stager_runs_as_its_user(node):
     """Root switches; what it stages belongs to the user who stages, as from the role."""
     if os.geteuid() != 0:
         pytest.skip("only root can start it as another user")
-    folder = node.shm
-    while folder != folder.parent:  # pytest's own folders are root's
-        folder.chmod(folder.stat().st_mode | 0o055)
-        folder = folder.parent
+    open_to_others(node.shm.parent)
     node.write(sets=[["a"]], user="nobody")
 
     done = node.switch(0)

@@ -56,22 +56,29 @@ def plan_of(params: dict[str, Any], models: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def switch_plan(params: dict[str, Any]) -> dict[str, Any]:
-    """For the node itself, later. Other nodes are not asked then: they serve only while a play runs."""
-    models = {}
+def switch_plan(params: dict[str, Any], python: str) -> dict[str, Any]:
+    """For the node itself, later: the files to keep, and what its unit needs.
+
+    Other nodes are not asked then, as they serve only while a play runs.
+    """
+    models, network = {}, False
     for model in params["models"]:
         lasting = [
             source for source in model.get("sources") or [] if source["kind"] not in ("peer", "absent")
         ]
         wanted = {**model, "sources": lasting}
-        kept = Path(params["plan_dir"]) / f"{model['name']}.manifest.json"
-        manifest = str(kept) if model["name"] in params["manifests"] else None
+        path = Path(params["plan_dir"]) / f"{model['name']}.manifest.json"
+        manifest = str(path) if model["name"] in params["manifests"] else None
         found = command.wanted(
             wanted, params["root"], manifest=manifest, reserve_bytes=params["reserve_bytes"], deep=False
         )
         found += command.token(wanted, params["token_file"]) + wishes(model, params)
         models[model["name"]] = {"arguments": found}
-    return plan_of(params, models)
+        network |= command.needs_network(wanted)
+    kept = {f"{name}.manifest.json": manifest for name, manifest in params["manifests"].items()}
+    contents = {"plan.json": plan_of(params, models), **kept}
+    files = [{"name": name, "content": f"{json.dumps(each, indent=1)}\n"} for name, each in contents.items()]
+    return {"files": files, "python": python, "network": network}
 
 
 def facts(answers: list[Answer], done: list[Answer]) -> dict[str, Answer]:

@@ -213,7 +213,9 @@ class Staging:
         answer["digests"] = {record["model"]: record["digest"] for record in done}
         answer["bytes"] = {each["model"]: each["total_bytes"] for each in done if each["place"] == MEMORY}
         deferred = any(record["place"] == DEFERRED for record in done)
-        answer["plan"] = switch_plan(self._wanted) if deferred else None
+        answer["plan"] = switch_plan(self._wanted, self._python) if deferred else None
+        left = (Path(self._wanted["plan_dir"]) / "plan.json").is_file()
+        answer["switch"] = {"left": left, "systemd": isinstance(self._launcher, runner.Systemd)}
         if queue.pending:
             answer["progress"] = queue.progress()
         elif self._needs and not self._module.check_mode:
