@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _PACKAGE = "recover_and_bench_inference_server"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def _package() -> ModuleType:
@@ -75,6 +76,17 @@ def _template(text: str) -> jinja2.Template:
     return render.from_string(text)
 
 
+def notes(host: str, served: list[Any]) -> list[str]:
+    """What an operator should know of how the units were made."""
+    told = []
+    renamed = {f"{said} -> {used}" for each in served for said, used in each.renamed.items()}
+    if renamed:
+        told.append(f"renamed for this build: {', '.join(sorted(renamed))}")
+    if host not in LOOPBACK and any("api_key" not in each.credentials for each in served):
+        told.append(f"listens on {host} without an API key")
+    return told
+
+
 def wanted(settings: dict[str, Any], probe: dict[str, Any]) -> dict[str, Any]:
     """Problems, files and names: every unit and description, with flags checked against the installed builds.
 
@@ -105,13 +117,12 @@ def wanted(settings: dict[str, Any], probe: dict[str, Any]) -> dict[str, Any]:
                 "mode": "0644",
             },
         ]
-    renamed = {f"{said} -> {used}" for each in served for said, used in each.renamed.items()}
     return {
         "problems": refusals.refusals(served),
         "files": files,
         "names": [each.name for each in served],
         "keep": [name for name, each in ready.items() if each is None],
-        "notes": [f"renamed for this build: {', '.join(sorted(renamed))}"] if renamed else [],
+        "notes": notes(settings["host"], served),
         "report": {
             engine: {
                 "build": found["build"],

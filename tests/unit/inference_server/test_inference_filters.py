@@ -197,6 +197,20 @@ def test_what_was_renamed_is_told_once(shipped, filters, probe, help_of):
     assert wanted["notes"] == (told if "sglang" in probe["engines"] else [])
 
 
+def test_a_server_that_others_reach_without_a_key_is_told(shipped, filters, probe):
+    (name,) = {each["engine"] for each in shipped["configurations"].values()}
+    shipped["host"] = "10.0.0.7"
+    shipped["engines"][name].pop("credentials", None)
+
+    assert (
+        "listens on 10.0.0.7 without an API key"
+        in filters["inference_server_wanted"](shipped, probe)["notes"]
+    )
+
+    shipped["engines"][name]["credentials"] = {"api_key": "/etc/keys/api"}
+    assert filters["inference_server_wanted"](shipped, probe)["notes"] == []
+
+
 def test_without_its_model_or_engine_a_configuration_is_kept_as_it_is(shipped, filters, probe):
     for engine in probe["engines"].values():
         engine |= {"problem": "engine is not installed", "build": None, "options": []}
