@@ -125,7 +125,7 @@ def _stage(args: argparse.Namespace) -> int:
         if placed.place == IN_PLACE:
             outcome = prove_in_place(request, options, stop, placed.plan, wishes.disk(placed.because))
         else:
-            outcome = stage(request, options, stop)
+            outcome = stage(request, options, stop, placed.plan.sources)
             outcome.because = placed.because
             renew(request.proof_path)
     except NoRoomError as exc:

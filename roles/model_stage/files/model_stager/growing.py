@@ -14,7 +14,7 @@ def grow(mount: str, size_bytes: int) -> None:
     command = ["mount", "-o", f"remount,size={size_bytes}", mount]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-        reason = done.stderr.strip() if done.returncode else ""
+        reason = (done.stderr.strip() or "unknown").splitlines()[0] if done.returncode else ""
     except (OSError, subprocess.TimeoutExpired) as exc:
         reason = str(exc)
     if reason:

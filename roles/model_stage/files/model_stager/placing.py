@@ -107,7 +107,7 @@ def place(request: Request, wishes: Wishes, *, deep: bool = False) -> Placed:
             needed=plan.manifest.total_bytes,
         )
     moved = dataclasses.replace(request, root=wishes.disk_root)
-    return Placed(DISK, moved, make_plan(moved, deep=deep), because, deep=deep)
+    return Placed(DISK, moved, make_plan(moved, deep=deep, sources=plan.sources), because, deep=deep)
 
 
 def _why_not_in_memory(request: Request, plan: Plan, wishes: Wishes) -> str:

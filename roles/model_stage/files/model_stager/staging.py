@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import threading
 
     from model_stager.request import Request
+    from model_stager.sources import Source
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,12 @@ class Options:
     patience_s: float = 60.0  # of waiting for a source that fails and may recover, per file
 
 
-def stage(request: Request, options: Options, stop: threading.Event) -> Outcome:
-    """Make the model be under its name, whole and proven."""
+def stage(
+    request: Request, options: Options, stop: threading.Event, sources: list[Source] | None = None
+) -> Outcome:
+    """Make the model be under its name, whole and proven; `sources` have perhaps been asked already."""
     started = time.monotonic()
-    plan = make_plan(request, deep=options.deep)
+    plan = make_plan(request, deep=options.deep, sources=sources)
     if plan.action == "none":
         return Outcome("none", plan.manifest, [], seconds=time.monotonic() - started)
     prepare_state(request)
