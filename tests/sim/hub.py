@@ -165,12 +165,13 @@ class CdnServer(FaultyServer):
     def __init__(self, model: Model) -> None:
         super().__init__(CdnHandler)
         self.model = model
+        self.shown = ""  # its URL, when that is not plain HTTP
         self._signed: set[str] = set()
 
     def sign(self, name: str) -> str:
         signature = f"Signature=sig{len(self.seen)}x{len(self._signed)}"
         self._signed.add(signature)
-        return f"{self.url}/blobs/{name}?{signature}"
+        return f"{self.shown or self.url}/blobs/{name}?{signature}"
 
     def is_signed(self, query: str) -> bool:
         return query in self._signed

@@ -184,6 +184,26 @@ def test_a_server_that_is_away_is_asked_once_not_for_every_file(root, files, tmp
     assert len(connected) <= 2, "once in each of the two looks"
 
 
+def test_a_proxy_of_another_kind_is_named(root, monkeypatch):
+    monkeypatch.setenv("http_proxy", "socks5://user:secret@127.0.0.1:1080")
+
+    with pytest.raises(NoSourceError, match=r"names a socks5 proxy \(127\.0\.0\.1:1080\)") as caught:
+        staged(request_of(root, SourceSpec("http", url="http://models.invalid/tiny")))
+
+    assert "secret" not in str(caught.value)
+
+
+def test_a_server_that_falls_silent_is_not_waited_for_with_every_file(server, root, tmp_path):
+    server.faults[:] = [Fault("slow_headers", path="/tiny/*", method="HEAD")]
+    copy = SourceSpec("directory", tmp_path / "served" / "tiny")
+    started = time.monotonic()
+
+    outcome = staged(request_of(root, http(server), copy))
+
+    assert list(outcome.by_source) == [copy.label]
+    assert time.monotonic() - started < 2 * 0.6, "one wait for six files"
+
+
 def test_a_name_that_can_not_be_resolved_is_named(root):
     with pytest.raises(NoSourceError, match=r"the name no-such-host\.invalid can't be resolved"):
         staged(request_of(root, SourceSpec("http", url="http://no-such-host.invalid/tiny")))

@@ -102,7 +102,7 @@ def test_a_flipped_byte_in_weights_is_named_with_both_sums(server, root):
 
 
 def test_an_expired_location_is_looked_up_again(server, root, files):
-    """While the first shard is read, all locations that were handed out expire."""
+    """The CDN refuses what was signed too long ago, once for each file."""
     for name in (SHARD, "model-00001-of-00003.safetensors"):
         server.cdn.faults.append(Fault("status", status=403, path=f"/blobs/{name}*", times=1))
     request = request_of(root, hub(server))
@@ -202,6 +202,16 @@ def test_without_the_hubs_client_the_ladder_says_how_to_get_it(server, root):
     assert done.returncode == 3
     assert "huggingface_hub, which asks the hub, is not installed" in done.stderr
     assert "pip install 'huggingface_hub>=2,<3'" in done.stderr
+
+
+def test_where_the_hub_may_not_be_asked_it_is_not(server, root):
+    environment = {**os.environ, "PYTHONPATH": str(ROLE / "files"), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "model_stager", "check", "--name", "tiny", "--repo", "lab/tiny"]
+    command += ["--root", root, "--source", f"hub={server.url}"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    assert "HF_HUB_OFFLINE is set, so the hub may not be asked" in done.stderr
+    assert server.seen == []
 
 
 # Who may have it

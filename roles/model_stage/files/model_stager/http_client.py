@@ -7,6 +7,7 @@ import http.client
 import socket
 import ssl
 import threading
+import time
 import urllib.request
 import weakref
 from base64 import b64encode
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
     from model_stager.secret import Token
 
     Server = tuple[str, str, int]
+    Idle = tuple[float, http.client.HTTPConnection]  # since when
 
 REDIRECTS = (301, 302, 303, 307, 308)
 MAX_REDIRECTS = 5
+IDLE_S = 15.0  # after that, a firewall may have forgotten the connection without a word
 CONNECT_S = 10.0  # a server that is there answers a connection within that
 LOST = (http.client.RemoteDisconnected, ConnectionError, ssl.SSLEOFError)
 
@@ -37,7 +40,7 @@ class HttpClient:
 
     def __init__(self, stall_s: float) -> None:
         self.stall_s = stall_s
-        self._idle: dict[Server, list[http.client.HTTPConnection]] = {}
+        self._idle: dict[Server, list[Idle]] = {}
         self._answered: set[Server] = set()
         self._lock = threading.Lock()
         self._tls: ssl.SSLContext | None = None
@@ -105,20 +108,26 @@ class HttpClient:
     # Connections
 
     def _take_idle(self, url: str) -> http.client.HTTPConnection | None:
+        oldest = time.monotonic() - IDLE_S
         with self._lock:
-            idle = self._idle.get(server(url))
-            return idle.pop() if idle else None
+            idle = self._idle.get(server(url), [])
+            while idle:
+                since, connection = idle.pop()
+                if since > oldest:
+                    return connection
+                connection.close()
+        return None
 
     def _drop_idle(self, url: str) -> None:
         with self._lock:
             dropped = self._idle.pop(server(url), [])
-        for connection in dropped:
+        for _, connection in dropped:
             connection.close()
 
     def keep(self, url: str, connection: http.client.HTTPConnection) -> None:
         """A connection whose answer has been read to its end."""
         with self._lock:
-            self._idle.setdefault(server(url), []).append(connection)
+            self._idle.setdefault(server(url), []).append((time.monotonic(), connection))
 
     def _connect(self, url: str) -> http.client.HTTPConnection:
         scheme, host, port = server(url)
@@ -162,9 +171,9 @@ class HttpClient:
             return self._tls
 
 
-def _close_all(idle: dict[Server, list[http.client.HTTPConnection]]) -> None:
+def _close_all(idle: dict[Server, list[Idle]]) -> None:
     for connections in idle.values():
-        for connection in connections:
+        for _, connection in connections:
             connection.close()
 
 
@@ -192,6 +201,11 @@ def proxy_for(url: str) -> tuple[str, int, dict[str, str]] | None:
     if not proxy or urllib.request.proxy_bypass(f"{host}:{parts.port}" if parts.port else host):
         return None
     found = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    if found.scheme not in PORTS:
+        at = f"{found.hostname}:{found.port}"
+        raise SourceUnusableError(
+            f"the environment names a {found.scheme} proxy ({at}) for {host}: only HTTP works"
+        )
     headers = {}
     if found.username is not None:
         given = f"{unquote(found.username)}:{unquote(found.password or '')}".encode()

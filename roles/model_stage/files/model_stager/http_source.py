@@ -10,6 +10,7 @@ from model_stager.errors import BadRequestError, SourceFlakyError, SourceUnusabl
 from model_stager.http_client import HttpClient
 from model_stager.manifest import FileEntry, Manifest, parse_manifest
 from model_stager.origins import SMALL
+from model_stager.refusals import SilentError
 from model_stager.remote_file import FixedAddress, RemoteFile, patiently, require_identity
 from model_stager.urls import below, visible
 
@@ -98,7 +99,7 @@ class HttpSource:
             raise self._away
 
     def _note(self, exc: SourceUnusableError) -> None:
-        if not self._client.has_answered(self._base):
+        if isinstance(exc, SilentError) or not self._client.has_answered(self._base):
             self._away = exc
 
 

@@ -121,11 +121,11 @@ class HubClient:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
+        if self._library.constants.is_offline_mode():
+            raise SourceUnusableError("HF_HUB_OFFLINE is set, so the hub may not be asked")
         reset = _CALL.set(self._call)
         try:
             yield
-        except self._library.errors.OfflineModeIsEnabled as exc:
-            raise SourceUnusableError("HF_HUB_OFFLINE is set, so the hub may not be asked") from exc
         except (self._library.errors.HFValidationError, ValueError, KeyError, TypeError) as exc:
             # Nothing of the message: the library may have put anything into it.
             raise SourceUnusableError(
@@ -148,7 +148,7 @@ def _load() -> Any:  # noqa: ANN401 - a module that need not be there
         os.environ.setdefault(name, "1")
     try:
         import huggingface_hub  # noqa: PLC0415 - lazily, as above
-        from huggingface_hub import errors  # noqa: PLC0415, F401 - an attribute from now on
+        from huggingface_hub import constants, errors  # noqa: PLC0415, F401 - attributes from now on
     except ImportError as exc:
         raise SourceUnusableError(MISSING.format(found="is not installed")) from exc
     version = str(huggingface_hub.__version__)

@@ -18,6 +18,10 @@ from model_stager.urls import visible
 MESSAGE = 160  # of a server's own words
 
 
+class SilentError(SourceUnusableError):
+    """The server lets us wait: another file would be waited for as long."""
+
+
 class Headers(Protocol):
     """As http.client and the hub's client both have them."""
 
@@ -105,7 +109,7 @@ def trouble(  # noqa: PLR0911 - one return a kind of trouble
     if isinstance(exc, ConnectionRefusedError):
         return kind(f"{host} refuses the connection: nothing listens there")
     if isinstance(exc, socket.timeout):  # no more of it within the limit: another source is the better bet
-        return SourceUnusableError(f"{where} gave no byte for {stall_s:.0f} s")
+        return SilentError(f"{where} gave no byte for {stall_s:.0f} s")
     if isinstance(exc, (ConnectionError, http.client.IncompleteRead, ssl.SSLError)):
         return SourceFlakyError(f"{host} has dropped the connection")
     if isinstance(exc, http.client.HTTPException):
