@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from bench_runner.client.receivers import Receiver
 
 # A response may be this long, packed about a tenth of it; no answer of a model is.
+# How long a reset may go unseen: libuv doesn't call a reader whose socket has an error and no data.
+_LOOK_S = 0.25
 _MAX_BODY_BYTES = 256 << 20
 
 
@@ -52,7 +54,7 @@ class Running:
     def start(self, request: bytes, *, stall_s: float, limit_s: float) -> None:
         """Send; what the socket has no room for follows when it has."""
         self._stall_ns, self._limit_ns = int(stall_s * 1e9), int(limit_s * 1e9)
-        self._watch = self.loop.call_later(min(stall_s, limit_s), self._look)
+        self._watch = self.loop.call_later(min(stall_s, limit_s, _LOOK_S), self._look)
         self.sent_ns = self._last_ns = time.monotonic_ns()
         try:
             sent = self.sock.send(request)
@@ -150,6 +152,10 @@ class Running:
     def _look(self) -> None:
         """End the exchange when nothing comes any more; else look again when that could be so."""
         now = time.monotonic_ns()
+        if now - self._last_ns > _LOOK_S * 1e9:
+            self.readable()
+            if self.done.done():
+                return
         quiet_left = self._stall_ns - (now - self._last_ns)
         time_left = self._limit_ns - (now - self.sent_ns)
         if quiet_left <= 0:
@@ -159,7 +165,8 @@ class Running:
         elif self.response.pieces.size > _MAX_BODY_BYTES:
             self.end("too_long", f"more than {_MAX_BODY_BYTES >> 20} MiB came")
         else:
-            self._watch = self.loop.call_later(min(quiet_left, time_left) / 1e9 + 0.001, self._look)
+            left_s = min(quiet_left, time_left) / 1e9 + 0.001
+            self._watch = self.loop.call_later(min(left_s, _LOOK_S), self._look)
 
 
 def sentence(exc: BaseException) -> str:
