@@ -15,30 +15,54 @@ import subprocess
 import threading
 import time
 import uuid
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 STOP_S = 10.0
+IDLE_MIB = 4
+
+
+@dataclass
+class Ways:
+    """What systemd and the kernel do beyond running the command; `gpu_mib` is what nvidia-smi shows."""
+
+    restart: bool = False  # Restart=always, as a careless service has it
+    result: str | None = None  # once it has died: oom-kill
+    kernel: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    gpu_state: str | None = None  # the stand-in for nvidia-smi's file
+    gpu_mib: int = 0
+    gpu_kept_by: tuple[int, str] | None = None  # pid and name of what keeps it after the stop
 
 
 class Unit:
     """One configuration's process: started, watched and stopped as a service would be."""
 
-    def __init__(self, name: str, command: list[str], log: Path) -> None:
+    def __init__(self, name: str, command: list[str], log: Path, ways: Ways | None = None) -> None:
         self.name = name
         self.command = command
         self.log = log
+        self.ways = ways or Ways()
         self.process: subprocess.Popen[bytes] | None = None
         self.invocation = ""
         self.started_us = 0
+        self.log_from = 0
+        self.restarts = 0
         self.told_to_stop = False
 
     def start(self) -> None:
         if self.process and self.process.poll() is None:
             return
+        self.restarts = 0
+        self._spawn()
+        self._gpu_memory(self.ways.gpu_mib, (self.process.pid, "sglang::scheduler") if self.process else None)
+
+    def _spawn(self) -> None:
         self.invocation = uuid.uuid4().hex
         self.started_us = time.monotonic_ns() // 1000
         self.told_to_stop = False
+        self.log_from = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -56,12 +80,20 @@ class Unit:
                 self._signal(signal.SIGKILL)
                 self.process.wait()
         self._signal(signal.SIGKILL)  # what is left of its group
+        keeper = self.ways.gpu_kept_by
+        self._gpu_memory(self.ways.gpu_mib if keeper else 0, keeper)
 
     def show(self) -> dict[str, Any]:
         code = self.process.poll() if self.process else None
+        if code is not None and self.ways.restart and not self.told_to_stop:
+            self.restarts += 1
+            self._spawn()
+            code = None
         alive = self.process is not None and code is None
         clean = alive or code in {None, 0} or self.told_to_stop
         result = "success" if clean else ("signal" if code is not None and code < 0 else "exit-code")
+        if not alive and not self.told_to_stop and code is not None and self.ways.result:
+            result, clean = self.ways.result, False
         return {
             "ActiveState": "active" if alive else ("inactive" if clean else "failed"),
             "SubState": "running" if alive else ("dead" if clean else "failed"),
@@ -70,15 +102,35 @@ class Unit:
             "ExecMainStatus": abs(code or 0),
             "MainPID": self.process.pid if self.process and alive else 0,
             "InvocationID": self.invocation,
-            "NRestarts": 0,
+            "NRestarts": self.restarts,
             "ExecMainStartTimestampMonotonic": self.started_us,
             "ControlGroup": f"/system.slice/inference-{self.name}.service" if alive else "",
             "processes": int(alive),
         }
 
+    def log_lines(self, count: int) -> list[str]:
+        """Of this run. As journalctl does it, a progress bar's states become lines."""
+        if not self.log.exists():
+            return []
+        with self.log.open("rb") as file:
+            file.seek(self.log_from)
+            return file.read().decode(errors="replace").splitlines()[-count:]
+
     def evidence(self) -> dict[str, Any]:
-        lines = self.log.read_text(errors="replace").splitlines()[-200:] if self.log.exists() else []
-        return {**self.show(), "journal": lines, "kernel": [], "notes": []}
+        found = {"journal": self.log_lines(200), "kernel": self.ways.kernel, "notes": self.ways.notes}
+        return {**self.show(), **found}
+
+    def _gpu_memory(self, used_mib: int, holder: tuple[int, str] | None) -> None:
+        if self.ways.gpu_state is None:
+            return
+        path = Path(self.ways.gpu_state)
+        state = json.loads(path.read_text())
+        gpu = state["gpus"][0]
+        gpu["memory.used"] = IDLE_MIB + used_mib
+        app = {"gpu_uuid": gpu["uuid"], "used_memory": used_mib}
+        named = holder and used_mib
+        state["apps"] = [{**app, "pid": holder[0], "process_name": holder[1]}] if holder and named else []
+        path.write_text(json.dumps(state))
 
     def _signal(self, number: int) -> None:
         if self.process is not None:
@@ -132,6 +184,8 @@ class StandInControl:
         elif verb == "stop":
             unit.stop()
         found = unit.evidence() if verb == "evidence" else unit.show()
+        if verb == "log":
+            found["journal"] = unit.log_lines(40)
         return {"ok": True, "configuration": name, "unit": f"inference-{name}.service", **found}
 
 

@@ -64,6 +64,8 @@ def new_gpu(index: int, uuid: str, pci: str, name: str = "NVIDIA RTX PRO 6000 Bl
         "clocks.max.memory": 14001,
         "clocks.current.graphics": 180,
         "clocks.current.memory": 405,
+        "memory.used": 4,
+        "memory.total": 97887,
         # What no query shows.
         "locked.graphics": None,
         "locked.memory": None,
@@ -118,6 +120,8 @@ class Tool:
         if not self.state["gpus"]:
             raise Ended(STATUS_NOT_FOUND, "No devices were found\n")
         gpus = self.chosen(words.pop("-i", ""))
+        if "--query-compute-apps" in words:
+            return self.apps(words)
         if "--query-gpu" in words:
             return self.query(gpus, words)
         if len(words) != 1:
@@ -162,6 +166,12 @@ class Tool:
         lines = [] if "noheader" in form else [", ".join(asked)]
         lines += [", ".join(shown(gpu, field, units=units) for field in asked) for gpu in gpus]
         return "\n".join(lines) + "\n"
+
+    def apps(self, words: dict[str, str]) -> str:
+        """Processes with a CUDA context; in a container the real one may show none."""
+        asked = words["--query-compute-apps"].split(",")
+        apps = self.state.get("apps", [])
+        return "".join(", ".join(str(app[field]) for field in asked) + "\n" for app in apps)
 
     def change(self, gpu: dict[str, Any], option: str, value: str) -> str:
         pci = gpu["pci.bus_id"]
@@ -213,7 +223,8 @@ def shown(gpu: dict[str, Any], field: str, *, units: bool) -> str:
         return value
     if field in WATTS:
         return f"{value:.2f}" + (" W" if units else "")
-    return f"{value} MHz" if units and field.startswith("clocks.") else str(value)
+    unit = {"clocks": " MHz", "memory": " MiB"}.get(field.partition(".")[0], "")
+    return f"{value}{unit if units else ''}"
 
 
 def missing(gpu: dict[str, Any], field: str) -> bool:

@@ -85,9 +85,11 @@ class Bench:
         (self.configurations / f"{name}.json").write_text(json.dumps(description))
         self.commands[name] = command
 
-    def simulate(self, name: str, behaviour: dict[str, Any] | None = None, **described: Any) -> None:
+    def simulate(
+        self, name: str, behaviour: dict[str, Any] | None = None, *, port: int | None = None, **described: Any
+    ) -> None:
         """Deploy a server that behaves like that; deployed again, the next start behaves anew."""
-        port = free_port()
+        port = port or free_port()
         command = [
             sys.executable,
             str(SIMULATOR),
@@ -151,6 +153,12 @@ class Bench:
 
     def cell(self, name: str) -> CellFile:
         return decode_cell(self.folder.cell(name).read_bytes())
+
+    def points(self, configuration: str) -> list[int]:
+        """Of the `code` cells that there are, in order."""
+        return sorted(
+            int(path.name.split(".")[2]) for path in self.folder.cells.glob(f"{configuration}.code.*.json")
+        )
 
     def events(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.folder.journal.read_bytes().splitlines()]

@@ -12,7 +12,7 @@ from bench_runner.client.sse import events
 from bench_runner.client.stream import read_stream
 from bench_runner.client.tape import Piece
 from bench_runner.client.transport import Connection, Exchange, ReadTimeReceiver
-from bench_runner.client.verdict import judge
+from bench_runner.client.verdict import is_garbage, judge
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -162,16 +162,18 @@ FAULT_CODES = {
     "early_stop": "early_stop",
     "wrong_usage": "usage_below_chunks",
     "wrong_prompt": "prompt_length_differs",
+    "garbage": "garbage_text",
     "stall": "stalled",
     "wrong_type": "wrong_content_type",
     "http_503": "http_503",
 }
 
 
-def ask(port: int, *, prompt: str = "a b c", tokens: int = 8, times: int = 1, stall_s: float = 5):
+def ask(port, *, prompt="a b c", tokens=8, times=1, stall_s=5.0, loop=asyncio):  # noqa: PLR0913 - a request
     async def several():
         connection = Connection("127.0.0.1", port, ReadTimeReceiver())
-        body = json.dumps({"prompt": prompt, "max_tokens": tokens, "stream": True}).encode()
+        wanted = {"stream": True, "stream_options": {"include_usage": True}}
+        body = json.dumps({"prompt": prompt, "max_tokens": tokens, **wanted}).encode()
         try:
             return [
                 await connection.post("/v1/completions", body, stall_s=stall_s, limit_s=10)
@@ -180,14 +182,30 @@ def ask(port: int, *, prompt: str = "a b c", tokens: int = 8, times: int = 1, st
         finally:
             connection.close()
 
-    return [read_stream(exchange) for exchange in asyncio.run(several())]
+    return [read_stream(exchange) for exchange in loop.run(several())]
 
 
 @pytest.mark.parametrize(("fault", "code"), FAULT_CODES.items())
 def test_each_fault_has_its_code_and_none_is_ok(simulator, fault, code):
     port = simulator(Behaviour(faults=[Fault(fault)]))
-    (stream,) = ask(port, stall_s=0.2)
-    assert judge(stream, prompt_tokens=5, output_tokens=8).code == code
+    (stream,) = ask(port, tokens=40, stall_s=0.6)
+    assert judge(stream, prompt_tokens=5, output_tokens=40).code == code
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_reset_is_seen_long_before_a_stall_on_either_loop(simulator, loop):
+    port = simulator(Behaviour(faults=[Fault("reset")]))
+    for stream in ask(port, times=4, stall_s=20, loop=pytest.importorskip(loop)):
+        assert stream.fault == "reset"
+        assert stream.end_ns - stream.sent_ns < 5e9
+
+
+def test_text_that_no_model_means_is_garbage_and_a_repeated_word_is_not():
+    assert is_garbage("!" * 40)
+    assert is_garbage("\ufffd\x01" * 20)
+    assert not is_garbage("rea/rea/rea/rea/rea/rea/rea/")
+    assert not is_garbage("!!!")
+    assert not is_garbage("\n" * 60)
 
 
 def test_a_good_answer_is_ok_and_the_connection_is_kept(simulator):

@@ -145,7 +145,7 @@ def _holder(row: Sequence[str], names: dict[str, str]) -> Holder:
     return Holder(
         gpu=names.get(row[0], row[0]),
         pid=pid,
-        name=",".join(row[2:-1]) if row[2:-1] != ["[Not Found]"] else _command(pid),
+        name=", ".join(row[2:-1]) if row[2:-1] != ["[Not Found]"] else _command(pid),
         used_mib=int(used) if used.isdigit() else None,
     )
 
