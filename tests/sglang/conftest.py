@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import grp
 import json
 import os
 import pwd
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import ansible.module_utils
 import pytest
+from bench_runner.server.lifecycle import Server
 
+from tests.sglang.replies import REQUESTS, Reply, ask
 from tests.sglang.units import Unit
 from tests.unit.bench_runner.conftest import Bench, free_port
 
@@ -32,6 +35,17 @@ PLAN = {
     "limits": {"server_ready_s": 400, "cell_s": 200, "stall_s": 60},
     "canary": {"output_tokens": 32, "floor_tps": 0.5},
 }
+
+
+def processes() -> dict[int, bytes]:
+    """Each process's command line and environment."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            found[int(path.name)] = (path / "cmdline").read_bytes() + (path / "environ").read_bytes()
+        except OSError:  # noqa: PERF203 - it ended between the look and the reading
+            continue
+    return found
 
 
 @dataclass(frozen=True)
@@ -104,21 +118,64 @@ def deployed(venv, tmp_path_factory) -> Deployed:
     return Deployed(scratch, venv, done.stdout)
 
 
-@pytest.fixture
-def sglang(deployed, tmp_path, monkeypatch):
+def make_node(deployed: Deployed, root: Path) -> Bench:
     """A node that serves what was deployed, for a campaign of its own."""
-    bench = Bench(tmp_path)
-    loaded = tmp_path / "credentials"
+    bench = Bench(root)
+    loaded = root / "credentials"
     loaded.mkdir()
-    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(loaded))
     for name in PLAN["configurations"]:
         described = deployed.description(name)
         (bench.configurations / f"{name}.json").write_text(json.dumps(described))
         (loaded / f"{name}.api_key").write_text(SECRETS["api-key"])
-        bench.commands[name] = deployed.unit(name).start_command(tmp_path / f"home-{name}")
+        bench.commands[name] = deployed.unit(name).start_command(root / f"home-{name}")
     bench.plan(PLAN)
-    yield bench
+    return bench
+
+
+def end(bench: Bench) -> None:
     if bench.control:
         for unit in bench.control.units.values():
             unit.stop()
     bench.close()
+
+
+@dataclass
+class Seen:
+    """What was looked at while each server of the campaign was still up, by configuration."""
+
+    bench: Bench
+    processes: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    replies: dict[str, Reply] = field(default_factory=dict)
+
+    def log(self, name: str) -> str:
+        return (self.bench.root / f"{name}.log").read_text(errors="replace")
+
+
+@pytest.fixture(scope="session")
+def measured(deployed, tmp_path_factory):
+    """One campaign over all configurations."""
+    seen = Seen(make_node(deployed, tmp_path_factory.mktemp("measured")))
+    stop = Server.stop
+
+    async def look_and_stop(self):
+        name = self.deployment.configuration
+        seen.processes[name] = processes()
+        if name == "tp1-ngram":
+            for each in REQUESTS:
+                seen.replies[each] = await asyncio.to_thread(ask, self.port, each, self.engine.headers)
+        return await stop(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CREDENTIALS_DIRECTORY", str(seen.bench.root / "credentials"))
+        patch.setattr(Server, "stop", look_and_stop)
+        seen.bench.run()
+        yield seen
+    end(seen.bench)
+
+
+@pytest.fixture
+def node(deployed, tmp_path, monkeypatch):
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "credentials"))
+    bench = make_node(deployed, tmp_path)
+    yield bench
+    end(bench)
