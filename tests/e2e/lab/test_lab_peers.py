@@ -14,7 +14,7 @@ from lab_room import PROJECT, Room
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
-ANSIBLE = (
+ANSIBLE = Path(sys.executable).with_name("ansible-playbook")
     f"env LC_ALL=C.UTF-8 NO_COLOR=1 RECOVERY_REPORT= {Path(sys.executable).with_name('ansible-playbook')}"
 )
 WEIGHTS = PROJECT / "tests/data/models/tiny-qwen2.gguf"
@@ -27,7 +27,8 @@ class Pair:
     def __init__(self, room: Room, results: Path) -> None:
         self.room = room
         self.on = room.on
-        self.command = f"{ANSIBLE} -i inventory/lab playbooks/stage.yml -e results_dir={results}"
+        settings = "env LC_ALL=C.UTF-8 NO_COLOR=1 RECOVERY_REPORT="
+        self.command = f"{settings} {ANSIBLE} -i inventory/lab playbooks/stage.yml -e results_dir={results}"
 
     def stage(self, arguments: str = "", *, status: int = 0) -> str:
         """What it said, as one line."""
