@@ -15,8 +15,6 @@ from lab_room import PROJECT, Room
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 ANSIBLE = Path(sys.executable).with_name("ansible-playbook")
-    f"env LC_ALL=C.UTF-8 NO_COLOR=1 RECOVERY_REPORT= {Path(sys.executable).with_name('ansible-playbook')}"
-)
 WEIGHTS = PROJECT / "tests/data/models/tiny-qwen2.gguf"
 PORT = 8790
 
