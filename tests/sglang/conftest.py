@@ -16,8 +16,8 @@ import ansible.module_utils
 import pytest
 from bench_runner.server.lifecycle import Server
 
-from tests.sglang.replies import REQUESTS, Reply, ask
 from tests.sglang.units import Unit
+from tests.sim.shapes import BODIES, REQUESTS, ask
 from tests.unit.bench_runner.conftest import Bench, free_port
 
 HERE = Path(__file__).parent
@@ -145,7 +145,7 @@ class Seen:
 
     bench: Bench
     processes: dict[str, dict[int, bytes]] = field(default_factory=dict)
-    replies: dict[str, Reply] = field(default_factory=dict)
+    replies: dict[str, tuple[int, list[str], bytes]] = field(default_factory=dict)
 
     def log(self, name: str) -> str:
         return (self.bench.root / f"{name}.log").read_text(errors="replace")
@@ -161,8 +161,11 @@ def measured(deployed, tmp_path_factory):
         name = self.deployment.configuration
         seen.processes[name] = processes()
         if name == "tp1-ngram":
-            for each in REQUESTS:
-                seen.replies[each] = await asyncio.to_thread(ask, self.port, each, self.engine.headers)
+            for each, asked in {**REQUESTS, **{body: (path, None) for body, path in BODIES.items()}}.items():
+                if each != "crash_mid_stream":  # it is killed in a test of its own
+                    seen.replies[each] = await asyncio.to_thread(
+                        ask, self.port, *asked, **self.engine.headers
+                    )
         return await stop(self)
 
     with pytest.MonkeyPatch.context() as patch:
