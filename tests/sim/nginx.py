@@ -27,7 +27,7 @@ http {{
     listen 127.0.0.1:{port};
     location / {{ root {folder}; }}
     location /whole/ {{ alias {folder}/; max_ranges 0; }}
-    location /slow/ {{ alias {folder}/; limit_rate 150k; }}
+    location /slow/ {{ alias {folder}/; limit_rate 150k; sendfile_max_chunk 16k; }}
     location /gzip/ {{ alias {folder}/; gzip on; gzip_types *; gzip_min_length 1; }}
   }}
 }}
