@@ -86,9 +86,9 @@ def test_a_client_that_was_held_up_says_so_and_its_speeds_are_still_right(exact)
     exact.engine.shape = Shape(ttft_us=20_000, gap_us=2_000)
 
     async def held_up():
-        load = Load(traffic(4, 4, 60), scripts(4), exact, LIMITS)
+        load = Load(traffic(4, 4, 200), scripts(4), exact, LIMITS)
         running = asyncio.ensure_future(load.run())
-        await asyncio.sleep(0.08)
+        await asyncio.sleep(0.2)
         time.sleep(0.06)  # noqa: ASYNC251 - the fault that is tested
         return load, await running
 

@@ -8,6 +8,8 @@ from msgspec import Struct
 
 from bench_runner.arrivals import Pattern, schedule
 from bench_runner.cells import Traffic
+from bench_runner.certificate import FLOOR_MS, doubts
+from bench_runner.certificate import RELATIVE as CERTIFIED
 from bench_runner.load import Load, Script
 from bench_runner.metrics import percentile, run_together
 from bench_runner.open_load import OpenLoad
@@ -36,6 +38,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
     streams: int
     gap_us: int
+    ttft_us: int = 50_000
     chunks: int = 100
     requests: int = 0  # 0: one a stream
     rate: float | None = None
@@ -62,6 +65,8 @@ class Found(Struct, frozen=True, kw_only=True):
     sending: Sending
     gap_cv: float | None  # of the times between requests as the server saw them: 1 for Poisson
     seen_rps: float | None
+    doubts: list[str]  # the metrics that the client itself doubts
+    gap_error: float  # of the median, relative
 
     @property
     def ttft_holds(self) -> bool:
@@ -78,6 +83,18 @@ class Found(Struct, frozen=True, kw_only=True):
     @property
     def speed_holds(self) -> bool:
         return not self.faults and abs(self.tpot_error) <= RELATIVE and abs(self.tps_error) <= RELATIVE
+
+    @property
+    def wrongly_certified(self) -> list[str]:
+        """What the client would have let pass, and shouldn't have."""
+        true_ms = self.step.ttft_us / 1000
+        wrong = {
+            "ttft_ms": abs(self.ttft_error_p50_ms) > max(FLOOR_MS, true_ms * CERTIFIED),
+            "tpot_ms": abs(self.tpot_error) > CERTIFIED,
+            "chunk_gap_ms": abs(self.gap_error) > TOGETHER,
+            "output_tps": abs(self.tps_error) > CERTIFIED,
+        }
+        return [metric for metric, is_wrong in wrong.items() if is_wrong and metric not in self.doubts]
 
     @property
     def sends_hold(self) -> bool:
@@ -100,7 +117,7 @@ async def measure(rig: Rig, step: Step) -> Found:
         turn_tokens=0,
         output_tokens=tokens,
     )
-    rig.engine.shape = Shape(gap_us=step.gap_us, tokens_per_chunk=step.tokens_per_chunk)
+    rig.engine.shape = Shape(ttft_us=step.ttft_us, gap_us=step.gap_us, tokens_per_chunk=step.tokens_per_chunk)
     scripts = [Script(first=str(number), turns=[]) for number in range(requests)]
     limits = Limits(cell_s=120, stall_s=20)
     if step.rate is None:
@@ -157,6 +174,8 @@ def compare(
         server_late_p99_ms=_at([truth.late_ns / _MS for _, truth in pairs], 99),
         health=health,
         sending=sending,
+        doubts=sorted(doubts([stream for stream, _ in pairs], health, sending)),
+        gap_error=_gap([s.chunks_ns for s, _ in pairs]) / _gap([t.sent_ns for _, t in pairs]) - 1,
         gap_cv=_variation(came) if step.rate else None,
         seen_rps=(len(came) - 1) * 1e9 / (came[-1] - came[0]) if step.rate else None,
     )
@@ -164,6 +183,10 @@ def compare(
 
 def _ttft(stream: Stream) -> int:
     return stream.chunks_ns[0] - stream.sent_ns
+
+
+def _gap(arrivals: Sequence[Sequence[int]]) -> float:
+    return _at([b - a for times in arrivals for a, b in zip(times, times[1:])], 50)
 
 
 def _at(values: Sequence[float], percent: int) -> float:
