@@ -1,10 +1,11 @@
 """A server that wants a key is measured with it, and nothing that is left behind or shown has the key."""
 
 import asyncio
-import importlib.util
+import importlib
 import json
 from pathlib import Path
 
+import ansible.module_utils
 import pytest
 import requests
 from bench_runner.server.lifecycle import Server
@@ -12,6 +13,10 @@ from bench_runner.server.lifecycle import Server
 from tests.unit.bench_runner.conftest import ROOT, SMALL_PLAN
 
 pytest.importorskip("xllamacpp")
+
+_MODULE_UTILS = str(ROOT / "roles/bench_run/module_utils")
+if _MODULE_UTILS not in ansible.module_utils.__path__:
+    ansible.module_utils.__path__.append(_MODULE_UTILS)
 
 KEY = "sk-0123456789-abcdef"
 
@@ -79,10 +84,7 @@ def test_a_key_that_cannot_be_read_fails_the_cells_and_names_the_file(guarded, m
 
 
 def test_the_campaigns_unit_is_given_the_keys_of_its_servers(guarded):
-    path = ROOT / "roles/bench_run/module_utils/bench_run/unit.py"
-    spec = importlib.util.spec_from_file_location("bench_run_unit", path)
-    unit = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(unit)
+    unit = importlib.import_module("ansible.module_utils.bench_run.unit")
     names = ("campaign", "root", "owner", "group", "hardened", "retry", "python", "control_socket")
 
     command = unit.start_command(
