@@ -49,6 +49,23 @@ options:
     description: Run cells again whose attempts are used up.
     type: bool
     default: false
+  quick:
+    description: Measure the plan's quick campaign only.
+    type: bool
+    default: false
+  deadline:
+    description: No new cell starts after it; empty leaves it to the plan.
+    type: str
+    default: ''
+  production_units:
+    description: Units that serve on this node beside the campaign.
+    type: list
+    elements: str
+    default: []
+  stop_production_allowed:
+    description: Whether they may be stopped for the campaign; they are started again after it.
+    type: bool
+    default: false
   hardened:
     description: Whether the unit is hardened.
     type: bool
@@ -77,125 +94,17 @@ attached: {description: Whether it ran before this call., type: bool, returned: 
 counts: {description: "Cells to run, keep, leave and skip.", type: dict, returned: when it was asked}
 since_seq: {description: The journal's last event before this call., type: int, returned: always}
 run_before: {description: The runner's last start before this call., type: str, returned: always}
+production: {description: Units that the campaign starts again at its end., type: list, returned: always}
 """
 
-import grp
-import json
-import os
-import pwd
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.bench_run import campaign_files, unit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-
-class Campaign:
-    def __init__(self, module: AnsibleModule) -> None:
-        self.module = module
-        self.wanted: dict[str, Any] = {**module.params, "campaign": str(module.params["plan"].get("name"))}
-        self.name: str = self.wanted["campaign"]
-        self.folder = Path(self.wanted["root"]) / self.name
-        self.files = {
-            "plan.yml": _text(self.wanted["plan"]),
-            "environment.json": _text(self.wanted["environment"]),
-        }
-
-    def is_running(self) -> bool:
-        command = ["systemctl", "show", "--property=ActiveState", "--value", "--", unit.unit_name(self.name)]
-        status, out, err = self.module.run_command(command)
-        if status != 0:
-            self.module.fail_json(msg=f"systemctl show {unit.unit_name(self.name)}: {(err or out).strip()}")
-        return unit.is_live(str(out).strip())
-
-    def differing(self) -> dict[str, tuple[str, str]]:
-        """Files whose content isn't the wanted one: name -> before and after."""
-        found = {}
-        for name, after in self.files.items():
-            path = self.folder / name
-            before = path.read_text(encoding="utf-8") if path.is_file() else ""
-            if before != after:
-                found[name] = (before, after)
-        return found
-
-    def diff(self, differing: dict[str, tuple[str, str]]) -> list[dict[str, str]]:
-        headers = {
-            name: {"before_header": name, "after_header": str(self.folder / name)} for name in differing
-        }
-        return [
-            {"before": before, "after": after, **headers[name]}
-            for name, (before, after) in sorted(differing.items())
-        ]
-
-    def ask(self) -> dict[str, Any]:
-        """What the runner would do with this plan, asked with files of its own: nothing is written yet."""
-        with tempfile.TemporaryDirectory(prefix="bench-run-", dir=self.module.tmpdir) as scratch:
-            for name, content in self.files.items():
-                (Path(scratch) / name).write_text(content, encoding="utf-8")
-            command = [
-                self.wanted["python"],
-                *("-I", "-B", "-m", "bench_runner", "plan", "--json"),
-                f"--plan={scratch}/plan.yml",
-                f"--environment={scratch}/environment.json",
-                *unit.run_arguments(self.wanted),
-            ]
-            status, out, err = self.module.run_command(command)
-        if status != 0:
-            said = "; ".join((err or out).strip().splitlines()[-4:])
-            self.module.fail_json(msg=f"{self.where()}: {said}")
-        answer: dict[str, Any] = json.loads(out)
-        return answer
-
-    def where(self) -> str:
-        return f"{self.wanted['environment'].get('node')}: campaign {self.name}"
-
-    def write(self, names: Iterable[str]) -> None:
-        """The folder belongs to the runner, so that it can write without rights."""
-        owner, group = (
-            pwd.getpwnam(self.wanted["owner"]).pw_uid,
-            grp.getgrnam(self.wanted["group"]).gr_gid,
-        )
-        for folder in (Path(self.wanted["root"]), self.folder):
-            if not folder.is_dir():
-                folder.mkdir(parents=True, mode=0o755)
-            os.chown(str(folder), owner, group)
-        for name in names:
-            tmp = self.folder / f".{name}.ansible"
-            tmp.write_text(self.files[name], encoding="utf-8")
-            os.chown(str(tmp), owner, group)
-            tmp.replace(self.folder / name)
-
-    def start(self) -> None:
-        status, out, err = self.module.run_command(unit.start_command(self.wanted))
-        if status != 0:
-            name = unit.unit_name(self.name)
-            self.module.fail_json(msg=f"{self.where()}: {name} could not be started: {(err or out).strip()}")
-
-    def missing_accounts(self) -> list[list[str]]:
-        """Commands that make what is missing of the runner's account.
-
-        Here and not in tasks of their own: two round trips less on each of the many runs that find it there.
-        """
-        owner, group = self.wanted["owner"], self.wanted["group"]
-        commands = []
-        if not _exists(grp.getgrnam, group):
-            commands.append(["groupadd", "--system", group])
-        if not _exists(pwd.getpwnam, owner):
-            home = ["--no-create-home", "--home-dir", str(self.wanted["root"])]
-            commands.append(
-                ["useradd", "--system", "--gid", group, *home, "--shell", "/usr/sbin/nologin", owner]
-            )
-        return commands
-
-    def make_accounts(self, commands: list[list[str]]) -> None:
-        for command in commands:
-            status, out, err = self.module.run_command(command)
-            if status != 0:
-                self.module.fail_json(msg=f"{self.where()}: {' '.join(command)}: {(err or out).strip()}")
+from ansible.module_utils.bench_run.accounts import missing_accounts
+from ansible.module_utils.bench_run.answer import summary
+from ansible.module_utils.bench_run.campaign import Campaign
 
 
 def main() -> None:
@@ -210,6 +119,10 @@ def main() -> None:
             "configurations_dir": {"type": "path", "required": True},
             "control_socket": {"type": "path", "required": True},
             "retry": {"type": "bool", "default": False},
+            "quick": {"type": "bool", "default": False},
+            "deadline": {"type": "str", "default": ""},
+            "production_units": {"type": "list", "elements": "str", "default": []},
+            "stop_production_allowed": {"type": "bool", "default": False},
             "hardened": {"type": "bool", "default": True},
         },
         supports_check_mode=True,
@@ -222,7 +135,13 @@ def main() -> None:
         "attached": False,
         "since_seq": campaign_files.last_seq(campaign.folder),
         "run_before": str(campaign_files.read_status(campaign.folder).get("run", "")),
+        "production": [],
     }
+    nodes, node = module.params["plan"].get("nodes") or [], module.params["environment"].get("node")
+    if nodes and node not in nodes:
+        module.exit_json(
+            **result, summary=f"{campaign.name} is for {', '.join(nodes)}: nothing to measure here"
+        )
     if not Path(module.params["python"]).exists() and module.check_mode:
         unknown = "which cells are done is not known: the runner is not installed yet"
         module.exit_json(
@@ -238,20 +157,23 @@ def main() -> None:
     if not needed:
         # Facts of the place matter to cells that run; some (a live clock, an uptime) differ at each look.
         differing.pop("environment.json", None)
-    accounts = campaign.missing_accounts()
+    serving = campaign.serving() if needed else []
+    accounts = missing_accounts(module.params["owner"], module.params["group"], module.params["root"])
     result.update(
         changed=bool(differing or accounts) or needed,
         follow=needed and not module.check_mode,
         counts=counts,
+        production=serving,
         diff=campaign.diff(differing),
     )
     if not module.check_mode:
         campaign.make_accounts(accounts)
         campaign.write(differing)
         if needed:
-            campaign.start()
+            campaign.start(serving)
     if not result["follow"]:
-        result["summary"] = summary(answer, check_mode=module.check_mode)
+        stops = f"; would stop {', '.join(serving)} for it, and start it again" if serving else ""
+        result["summary"] = summary(answer, check_mode=module.check_mode) + stops
         result["recovery"] = {
             "bench": {"campaign": campaign.name, "kept": counts.get("keep", 0), "measured": 0}
         }
@@ -270,37 +192,10 @@ def attach(campaign: Campaign, result: dict[str, Any], *, other_plan: bool) -> N
         follow=not campaign.module.check_mode,
         attached=True,
         run_before="",  # what the status says now is of the run to be followed
+        production=campaign.stopped_before(),
         progress=f"running already: {line}",
     )
     campaign.module.exit_json(**result)
-
-
-def summary(answer: dict[str, Any], *, check_mode: bool) -> str:
-    counts, total = answer["counts"], len(answer["cells"])
-    to_run, kept = counts.get("run", 0), counts.get("keep", 0)
-    if kept == total:
-        return f"{total} cells: all kept from before, nothing to run"
-    parts = [f"{kept} kept"]
-    parts += [
-        f"{counts[key]} {words}" for key, words in (("leave", "not ok"), ("skip", "skipped")) if key in counts
-    ]
-    if check_mode and to_run:
-        about = f", about {answer['expected_s']:.0f} s" if answer["expected_s"] else ""
-        return f"{total} cells: would measure {to_run}{about}; {', '.join(parts)}"
-    return f"{total} cells: {', '.join(parts)}, nothing to run"
-
-
-def _exists(look_up: Callable[[str], object], name: str) -> bool:
-    try:
-        look_up(name)
-    except KeyError:
-        return False
-    return True
-
-
-def _text(value: dict[str, Any]) -> str:
-    """JSON, which is YAML too: the same value gives the same text on every Python."""
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

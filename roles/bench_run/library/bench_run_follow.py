@@ -30,6 +30,11 @@ options:
     description: Fail at the end when a cell is not ok.
     type: bool
     default: false
+  production:
+    description: Units that the campaign's own unit starts again at its end; their being up is awaited.
+    type: list
+    elements: str
+    default: []
   wait_s:
     description: How long one call waits for news.
     type: float
@@ -63,9 +68,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bench_run import campaign_files, unit
+from ansible.module_utils.bench_run import campaign_files, production, unit
 
 LOOK_S = 0.2
+PRODUCTION_UP_S = 3.0
 
 
 class Follower:
@@ -93,6 +99,20 @@ class Follower:
         if status != 0:
             self.module.fail_json(msg=f"systemctl show {name}: {(err or out).strip()}", finished=True)
         return unit.is_live(str(out).strip())
+
+    def production_down(self) -> list[str]:
+        """Of what the campaign had stopped, the units that are not on their way up after a moment."""
+        until = time.monotonic() + PRODUCTION_UP_S
+        down: list[str] = list(self.module.params["production"])
+        while True:
+            down = [name for name in down if self.state_of(name) not in production.UP]
+            if not down or time.monotonic() >= until:
+                return down
+            time.sleep(LOOK_S)
+
+    def state_of(self, name: str) -> str:
+        status, out, _ = self.module.run_command(production.show_command(name))
+        return production.properties(out).get("ActiveState", "") if status == 0 else ""
 
     def last_lines(self) -> str:
         """What the unit said, for a runner that can't say it in its status any more."""
@@ -130,6 +150,7 @@ def main() -> None:
             "since_seq": {"type": "int", "required": True},
             "run_before": {"type": "str", "default": ""},
             "strict": {"type": "bool", "default": False},
+            "production": {"type": "list", "elements": "str", "default": []},
             "wait_s": {"type": "float", "default": 2.0},
         },
         supports_check_mode=True,
@@ -143,6 +164,13 @@ def main() -> None:
             changed=False, finished=False, progress=campaign_files.progress(current), status=follower.status()
         )
     result, seen = follower.result(), follower.seen
+    down = follower.production_down()
+    if down:
+        module.fail_json(
+            msg=f"campaign {follower.name} has ended ({seen.get('message')}), but {', '.join(down)}, "
+            f"which it had stopped, did not start again: systemctl status {down[0]}",
+            **result,
+        )
     state = seen.get("state")
     name = f"campaign {follower.name}"
     if state not in {"finished", "stopped", "failed"} or seen.get("run") == module.params["run_before"]:
@@ -162,7 +190,9 @@ def main() -> None:
         module.fail_json(
             msg=f"{name}: {bad} cells are not ok (bench_run_strict): {seen.get('message')}", **result
         )
-    module.exit_json(summary=seen.get("message"), **result)
+    up_again = ", ".join(module.params["production"])
+    again = f"; {up_again} started again" if up_again else ""
+    module.exit_json(summary=f"{seen.get('message')}{again}", **result)
 
 
 if __name__ == "__main__":

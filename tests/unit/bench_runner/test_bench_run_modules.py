@@ -104,7 +104,9 @@ def test_check_mode_predicts_the_real_run_agrees_and_a_second_run_changes_nothin
     predicted = node.start(check_mode=True)
     assert predicted["changed"]
     assert not predicted["follow"]
-    assert predicted["summary"] == "2 cells: would measure 2; 0 kept"
+    assert predicted["summary"] == (
+        "2 cells: would measure 2, how long is not known: nothing like it was measured on this node; 0 kept"
+    )
     assert not node.bench.folder.root.exists()
 
     started = node.start()

@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--known", nargs="*", help="names of the configurations that will be deployed")
     command.set_defaults(command=_validate)
     command = commands.add_parser("schema", help="the plan's JSON schema")
-    command.set_defaults(command=lambda _: _say(plan_schema_text().rstrip()) or EXIT_FINISHED)
+    command.set_defaults(command=_schema)
     _add_quirks(commands)
     return parser
 
@@ -168,6 +168,11 @@ def _status(options: argparse.Namespace) -> int:
 def _validate(options: argparse.Namespace) -> int:
     plan = load_plan(options.plan, known_configurations=options.known)
     _say(f"{plan.name}: the plan is right")
+    return EXIT_FINISHED
+
+
+def _schema(_: argparse.Namespace) -> int:
+    _say(plan_schema_text().rstrip())
     return EXIT_FINISHED
 
 

@@ -81,9 +81,15 @@ def record(status: dict[str, Any], events: list[dict[str, Any]]) -> dict[str, An
 
 
 def not_ok(status: dict[str, Any]) -> int:
-    """Cells that have no number, those skipped on purpose apart."""
+    """Cells that have no number, apart from those that were skipped on purpose or left for later."""
     counts = status.get("counts", {})
-    return sum(number for name, number in counts.items() if name not in {"ok", "skipped"})
+    return sum(number for name, number in counts.items() if name not in {"ok", "skipped", "pending"})
+
+
+def is_done(status: dict[str, Any]) -> bool:
+    """Whether the last run ended with every cell measured or skipped on purpose."""
+    counts = status.get("counts", {})
+    return status.get("state") == "finished" and bool(counts) and set(counts) <= {"ok", "skipped"}
 
 
 def progress(status: dict[str, Any]) -> str:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.bench_run.production import unit_properties
+
 LIVE = ("active", "activating", "reloading", "deactivating")
 
 # What a client of a local server needs: its folder, a socket to the control program, TCP to the server.
@@ -38,7 +40,8 @@ def run_arguments(wanted: dict[str, Any]) -> list[str]:
         f"--dir={wanted['root']}/{wanted['campaign']}",
         f"--configurations={wanted['configurations_dir']}",
     ]
-    return [*arguments, "--retry"] if wanted["retry"] else arguments
+    arguments += [f"--{name}" for name in ("retry", "quick") if wanted.get(name)]
+    return [*arguments, f"--deadline={wanted['deadline']}"] if wanted.get("deadline") else arguments
 
 
 def api_keys(wanted: dict[str, Any]) -> list[tuple[str, str]]:
@@ -70,6 +73,7 @@ def start_command(wanted: dict[str, Any]) -> list[str]:
         "Environment=LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1",
         *(f"LoadCredential={name}:{path}" for name, path in api_keys(wanted)),
         *(HARDENING if wanted["hardened"] else ()),
+        *unit_properties(list(wanted.get("stopped") or []), STOP_S),
     ]
     return [
         "systemd-run",
