@@ -127,7 +127,8 @@ def make_node(deployed: Deployed, root: Path) -> Bench:
         described = deployed.description(name)
         (bench.configurations / f"{name}.json").write_text(json.dumps(described))
         (loaded / f"{name}.api_key").write_text(SECRETS["api-key"])
-        bench.commands[name] = deployed.unit(name).start_command(root / f"home-{name}")
+        # One home for all: what the first start compiles is there for the next.
+        bench.commands[name] = deployed.unit(name).start_command(deployed.scratch / "home")
     bench.plan(PLAN)
     return bench
 
