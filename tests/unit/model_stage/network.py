@@ -35,6 +35,9 @@ def files_server(files, tmp_path):
         yield server
 
 
+SILENT = {"stall_s": 0.6}  # where a test's server is silent on purpose
+
+
 def hub_server(files, **fields):
     return HubServer(Model(files, **fields))
 
@@ -48,8 +51,8 @@ def hub(server):
 
 
 def request_of(root, *sources, **fields):
-    """With little patience, as no test waits for long."""
-    fields = {"name": "tiny", "root": root, "repo": REPO, "stall_s": 0.6, "patience_s": 1.0, **fields}
+    """With little patience; a silence that no test makes is long, as the machine may be busy."""
+    fields = {"name": "tiny", "root": root, "repo": REPO, "stall_s": 10.0, "patience_s": 1.0, **fields}
     return Request(sources=sources, **fields)
 
 

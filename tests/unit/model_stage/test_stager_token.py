@@ -31,7 +31,7 @@ def token_file(tmp_path):
 def arguments(server, root, token_file):
     return [
         "--name", "tiny", "--repo", REPO, "--root", root, "--source", f"hub={server.url}",
-        "--token-file", token_file, "--stall-s", "0.6", "--patience-s", "1",
+        "--token-file", token_file, "--stall-s", "10", "--patience-s", "1",
     ]  # fmt: skip
 
 
