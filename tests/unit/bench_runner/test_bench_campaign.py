@@ -109,32 +109,6 @@ def test_the_dead_branch_of_the_story_has_a_status_everywhere_and_a_number_nowhe
     assert statuses(bench)["tp1-ddtree-b8.code.256.r1"] == "ok"
 
 
-CELL_FAULTS = {
-    "error_event": ("failed", "error_event"),
-    "zero_tokens": ("failed", "zero_tokens"),
-    "no_usage": ("failed", "no_usage"),
-    "clean_eof": ("failed", "no_done"),
-    "truncated": ("failed", "truncated"),
-    "early_stop": ("partial", "early_stop"),
-    "wrong_usage": ("partial", "usage_below_chunks"),
-    "http_503": ("failed", "http_503"),
-}
-
-
-@pytest.mark.parametrize(("fault", "expected"), CELL_FAULTS.items())
-def test_a_cell_whose_answers_are_wrong_is_not_ok_while_the_server_lives(bench, fault, expected):
-    # The canary (32 tokens) and the warm-up (16) go well; the measured requests of 40 tokens do not.
-    bench.plan(SMALL_PLAN, workloads={"code": {"points": [20, 40], "requests": 2}})
-    bench.simulate("tp1-auto", {"faults": [{"name": fault, "min_output": 40}]})
-    bench.run()
-    bench.check_schemas()
-    assert statuses(bench) == {"tp1-auto.code.20.r1": "ok", "tp1-auto.code.40.r1": expected[0]}
-    cell = bench.cell("tp1-auto.code.40.r1")
-    assert [reason.code for reason in cell.reasons] == [expected[1]]
-    assert cell.metrics is None
-    assert cell.requests.failed == 2
-
-
 def test_one_bad_request_of_many_makes_a_cell_partial_unless_tolerated(bench):
     faults = {"faults": [{"name": "zero_tokens", "min_output": 40, "after": 1, "times": 1}]}
     bench.plan(SMALL_PLAN, workloads={"code": {"points": [40], "requests": 4}})

@@ -84,21 +84,39 @@ def test_where_gpus_cannot_be_asked_it_is_skipped_with_the_reason(card, command,
 def test_the_first_look_at_free_gpus_is_the_baseline_and_a_context_more_is_held(card):
     watch = GpuWatch(card.command, freed_s=0.1)
     assert watch.limit_mib() == {}
-    asyncio.run(watch.require_free())
+    asyncio.run(watch.require_free(None, 2))
     assert watch.limit_mib() == {"0": 204, "1": 204}
     card.hold(1, 450, pid=4242)
-    memory = asyncio.run(watch.require_free())
+    memory = asyncio.run(watch.require_free(None, 2))
     assert memory.above(watch.limit_mib()) == {"1": 450}
-    assert watch.baseline.used_mib == {"0": 4, "1": 4}
+    assert watch.baseline_mib == {"0": 4, "1": 4}
+
+
+@pytest.mark.parametrize(
+    ("visible", "count", "mine"),
+    [
+        (None, 1, ["0"]),
+        (None, 2, ["0", "1"]),
+        ("1", 1, ["1"]),
+        ("GPU-00000001-aaaa", 1, ["1"]),
+        ("GPU-00000001-aaaa-bbbb-cccc-000000000001, 0", 2, ["0", "1"]),
+    ],
+)
+def test_only_the_gpus_of_a_configuration_count(card, visible, count, mine):
+    card.hold(1, 54100, pid=4242)
+    memory = read_memory(card.command).of(visible, count)
+    assert list(memory.used_mib) == mine
+    assert bool(memory.above({})) == ("1" in mine)
+    assert [holder.gpu for holder in memory.holders] == [gpu for gpu in mine if gpu == "1"]
 
 
 def test_memory_that_is_freed_while_it_is_waited_for_is_free(card):
     watch = GpuWatch(card.command, freed_s=5)
-    asyncio.run(watch.require_free())
+    asyncio.run(watch.require_free(None, 2))
     card.hold(0, 9000, pid=4242)
 
     async def freed():
-        waiting = asyncio.ensure_future(watch.require_free())
+        waiting = asyncio.ensure_future(watch.require_free(None, 2))
         await asyncio.sleep(0.3)
         card.hold(0, 4)
         return await waiting

@@ -2,12 +2,16 @@
 
 import asyncio
 import re
+import signal
+import threading
+import time
 
 import pytest
 import requests
 from bench_runner.records import read_requests
 from bench_runner.server.lifecycle import Server
 
+from tests.unit.bench_runner.campaign_words import statuses, wait_for
 from tests.unit.bench_runner.conftest import SMALL_PLAN
 
 pytest.importorskip("xllamacpp")
@@ -78,3 +82,46 @@ def test_each_steps_token_and_the_accepted_drafts_make_up_the_answer(bench):
     bench.run()
     for record in read_requests(bench.folder.requests("tp1-ngram-mod.code.16.r1")):
         assert record.completion_tokens == 1 + record.verify_steps + record.accepted_drafts
+
+
+def test_an_engine_killed_while_it_generates_is_a_crash_with_evidence(bench):
+    bench.plan(
+        SMALL_PLAN,
+        workloads={"code": {"points": [16, 1900], "requests": 8}, "context": {"points": [256]}},
+        limits={"server_ready_s": 60, "cell_s": 60, "stall_s": 20},
+    )
+    bench.llama("tp1-auto")
+    unit = bench.start_control().units["tp1-auto"]
+
+    def kill_in_the_middle():
+        """As soon as the long cell is being measured: its requests take seconds."""
+        wait_for(lambda: bench.folder.status.exists() and measuring(bench.status()), 90)
+        time.sleep(0.3)
+        unit.process.send_signal(signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_in_the_middle)
+    killer.start()
+    outcome = bench.run()
+    killer.join()
+    bench.check_schemas()
+    assert outcome.state == "finished"
+    assert statuses(bench) == {
+        "tp1-auto.code.16.r1": "ok",
+        "tp1-auto.code.1900.r1": "crashed",
+        "tp1-auto.context.256.r1": "skipped",
+    }
+    cell = bench.cell("tp1-auto.code.1900.r1")
+    assert cell.reasons[0].code == "server_crashed"
+    assert "killed_by_someone: it was killed from outside with signal 9" in cell.reasons[0].detail
+    evidence = cell.evidence
+    assert (evidence["state"], evidence["signature"]) == ("dead", "killed_by_someone")
+    assert (evidence["Result"], evidence["ExecMainStatus"], evidence["NRestarts"]) == ("signal", 9, 0)
+    assert evidence["InvocationID"] == evidence["measured"]["invocation_id"] != ""
+    assert any("load" in line for line in evidence["journal"])
+    assert cell.metrics is None
+    assert cell.requests.planned == 8 == cell.requests.ok + cell.requests.failed
+
+
+def measuring(status):
+    current = status["current"] or {}
+    return current.get("cell") == "tp1-auto.code.1900.r1" and current.get("phase") == "measuring"

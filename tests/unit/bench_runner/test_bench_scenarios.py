@@ -1,8 +1,10 @@
 """Every scenario of the simulator: what the lifecycle, the checks and the runner say of it."""
 
+import importlib.util
 import json
 import re
 import sys
+import time
 
 import pytest
 from bench_runner import runner
@@ -79,3 +81,63 @@ def test_a_scenario_ends_as_the_table_says(bench, request, impatient, name):
         said = "; ".join(f"{each.code}: {each.detail}" for each in bench.cell(f"{GOOD}.code.20.r1").reasons)
         assert re.search(row.next_says, said), said
     assert not [unit for unit in bench.control.units.values() if unit.show()["processes"]]
+
+
+def test_gpu_memory_that_is_not_ours_stops_the_run_before_anything_is_started(bench, gpu, impatient):
+    state = json.loads(gpu.read_text())
+    state["gpus"][0]["memory.used"] = 40000
+    state["apps"] = [
+        {"gpu_uuid": state["gpus"][0]["uuid"], "pid": 4242, "process_name": "ollama", "used_memory": 39996}
+    ]
+    gpu.write_text(json.dumps(state))
+    bench.plan({**PLAN, "configurations": [BROKEN]})
+    bench.simulate(BROKEN)
+    outcome = bench.run()
+    assert outcome.state == "failed"
+    assert "is not started: GPU 0 uses 40000 MiB" in outcome.message
+    assert "held by pid 4242 (ollama, 39996 MiB); it would disturb every measurement" in outcome.message
+    assert ("start", BROKEN) not in bench.control.asked
+
+
+def test_gpus_that_do_not_reach_each_other_fail_the_configuration_before_it_starts(
+    bench, gpu, impatient, tmp_path
+):
+    """The engine's Python says what NCCL would say; the next configuration needs one GPU and goes on."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho \'{"failed": "ncclSystemError"}\'\nexit 1\n')
+    python.chmod(0o755)
+    bench.plan({**PLAN, "configurations": [BROKEN, GOOD]})
+    bench.simulate(BROKEN, tensor_parallelism=2, python=str(python))
+    bench.simulate(GOOD)
+    assert bench.run().state == "finished"
+    cell = bench.cell(f"{BROKEN}.code.20.r1")
+    assert (cell.status, cell.reasons[0].code) == ("failed", "gpu_peers_fail")
+    assert "an all-reduce over the GPUs failed (exit 1): ncclSystemError" in cell.reasons[0].detail
+    assert statuses(bench)[f"{GOOD}.code.40.r1"] == "ok"
+    (event,) = [each for each in bench.events() if each["event"] == "server_starting"]
+    looked = event["detail"]["preflight"]
+    assert looked["gpu_memory_mib"] == {"0": 4}
+    assert looked["gpu_peers"] == {
+        "outcome": "skipped",
+        "sentence": "not checked: one GPU needs no other",
+        "detail": {},
+    }
+
+
+def test_a_loading_server_says_how_far_it_is_in_the_status_and_to_ansible(bench):
+    path = ROOT / "roles/bench_run/module_utils/bench_run/campaign_files.py"
+    spec = importlib.util.spec_from_file_location("campaign_files", path)
+    campaign_files = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(campaign_files)
+    bench.plan({**PLAN, "configurations": [BROKEN]})
+    bench.simulate(BROKEN, {"load_s": 2.5})
+    process = bench.start_process()
+    heard = []
+    while process.poll() is None:
+        if bench.folder.status.exists():
+            heard.append(campaign_files.progress(bench.status()))
+        time.sleep(0.05)
+    process.stdout.close()
+    loading = [line for line in heard if "loading weights" in line]
+    assert re.search(r"server starting, \d+ s, loading weights: \d+ % \(\d of 5 shards\)", loading[-1])
+    assert bench.status()["counts"] == {"ok": 2}

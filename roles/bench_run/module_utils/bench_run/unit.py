@@ -21,7 +21,8 @@ HARDENING = (
     "ProtectHostname=yes",
     "RestrictSUIDSGID=yes",
     "RestrictNamespaces=yes",
-    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6",
+    # Netlink: NCCL lists the network's interfaces when GPUs are tried before a start.
+    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
     "LockPersonality=yes",
     "CapabilityBoundingSet=",
     "SystemCallArchitectures=native",

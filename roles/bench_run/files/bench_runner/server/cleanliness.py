@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from bench_runner.deployment import Deployment
     from bench_runner.server.control import Control
-    from bench_runner.server.gpus import GpuWatch
+    from bench_runner.server.gpus import GpuWatch, Memory
 
 _PORT_FREE_S = 10.0
 
@@ -44,12 +44,13 @@ class Cleanliness:
         if self.gpus is None:
             return looked
         on_note("waiting for free GPU memory")
-        had_baseline = self.gpus.baseline is not None
-        memory = await self.gpus.require_free()
+        known = set(self.gpus.baseline_mib)
+        memory = await self._gpu_memory(self.gpus)
         limits = self.gpus.limit_mib()
-        if memory.above(limits):
+        held = memory.above(limits)
+        if held:
             said = f"{self.deployment.unit} is not started: {memory.sentence(limits)}"
-            if had_baseline:
+            if known >= set(held):  # it was free in this run: what holds it now is left of ours
                 raise ServerError("gpu_memory_held", said)
             raise BusyError(f"{said}; it would disturb every measurement: end it, and run again")
         looked["gpu_memory_mib"] = memory.used_mib or memory.skipped
@@ -71,11 +72,14 @@ class Cleanliness:
                 break
             await asyncio.sleep(0.05)
         if self.gpus is not None:
-            memory = await self.gpus.require_free()
+            memory = await self._gpu_memory(self.gpus)
             limits = self.gpus.limit_mib()
             if memory.above(limits):
                 found.append(Leftover(code="gpu_memory_held", detail=memory.sentence(limits)))
         return found
+
+    async def _gpu_memory(self, gpus: GpuWatch) -> Memory:
+        return await gpus.require_free(self.deployment.visible_gpus, self.deployment.tensor_parallelism)
 
     def _require_free_port(self) -> None:
         if is_listening(self.host, self.port):

@@ -39,8 +39,26 @@ class Memory(Struct, frozen=True, kw_only=True):
 
     used_mib: dict[str, int] = {}
     total_mib: dict[str, int] = {}
+    uuids: dict[str, str] = {}
     holders: list[Holder] = []
     skipped: str | None = None
+
+    def of(self, visible: str | None, count: int) -> Memory:
+        """Only the GPUs that a server uses: those named in CUDA_VISIBLE_DEVICES, or the first ones.
+
+        Others may be another container's, whose use of them is none of our business.
+        """
+        if self.skipped:
+            return self
+        named = [word.strip() for word in (visible or "").split(",") if word.strip()]
+        mine = [gpu for gpu, uuid in self.uuids.items() if gpu in named or _named(uuid, named)]
+        mine = mine or list(self.used_mib)[:count]
+        return Memory(
+            used_mib={gpu: self.used_mib[gpu] for gpu in mine},
+            total_mib={gpu: self.total_mib[gpu] for gpu in mine},
+            uuids={gpu: self.uuids[gpu] for gpu in mine},
+            holders=[holder for holder in self.holders if holder.gpu in mine],
+        )
 
     def above(self, limit_mib: dict[str, int]) -> dict[str, int]:
         """The GPUs that use more than they may, with how much."""
@@ -71,28 +89,24 @@ class GpuWatch:
     def __init__(self, command: Sequence[str] = ("nvidia-smi",), *, freed_s: float = FREED_S) -> None:
         self.command = list(command)
         self.freed_s = freed_s
-        self.baseline: Memory | None = None
+        self.baseline_mib: dict[str, int] = {}
 
-    async def look(self) -> Memory:
-        return await asyncio.to_thread(read_memory, self.command)
-
-    async def require_free(self) -> Memory:
-        """The memory now, after waiting for it to be free for as long as that may take."""
+    async def require_free(self, visible: str | None, count: int) -> Memory:
+        """A server's GPUs now, after waiting for them to be free for as long as that may take."""
         until = time.monotonic() + self.freed_s
         while True:
-            memory = await self.look()
+            memory = (await asyncio.to_thread(read_memory, self.command)).of(visible, count)
             if memory.skipped or not memory.above(self.limit_mib()) or time.monotonic() > until:
                 break
             await asyncio.sleep(0.5)
-        if self.baseline is None and not memory.above({}):
-            self.baseline = memory
+        for gpu, used in memory.used_mib.items():
+            if used <= IDLE_MIB:
+                self.baseline_mib.setdefault(gpu, used)
         return memory
 
     def limit_mib(self) -> dict[str, int]:
-        """What each GPU may use and still count as free."""
-        if self.baseline is None:
-            return {}
-        return {gpu: used + SLACK_MIB for gpu, used in self.baseline.used_mib.items()}
+        """What each GPU may use and still count as free; IDLE_MIB where it was never seen free."""
+        return {gpu: used + SLACK_MIB for gpu, used in self.baseline_mib.items()}
 
 
 def read_memory(command: Sequence[str]) -> Memory:
@@ -114,7 +128,8 @@ def read_memory(command: Sequence[str]) -> Memory:
         return Memory(skipped="nvidia-smi names no GPU's memory (shared memory, or MIG)")
     apps = _ask(command, f"--query-compute-apps={_APP_FIELDS}")
     holders = [] if isinstance(apps, str) else [_holder(row, names) for row in apps if _is_app(row)]
-    return Memory(used_mib=used, total_mib=total, holders=holders)
+    uuids = {index: uuid for uuid, index in names.items()}
+    return Memory(used_mib=used, total_mib=total, uuids=uuids, holders=holders)
 
 
 def _ask(command: Sequence[str], query: str) -> list[list[str]] | str:
@@ -133,6 +148,11 @@ def _ask(command: Sequence[str], query: str) -> list[list[str]] | str:
         said = (text + done.stderr.decode(errors="replace")).strip().splitlines()
         return f"nvidia-smi ended with {done.returncode}: {said[0] if said else 'no word'}"
     return [[part.strip() for part in line.split(",")] for line in text.splitlines() if line.strip()]
+
+
+def _named(uuid: str, named: Sequence[str]) -> bool:
+    """CUDA takes the beginning of a UUID too."""
+    return any(word.startswith("GPU-") and uuid.startswith(word) for word in named)
 
 
 def _is_app(row: Sequence[str]) -> bool:
