@@ -116,7 +116,10 @@ def test_plan_says_what_a_run_would_do_and_changes_nothing(bench, capsys):
     bench.simulate("tp1-auto")
     arguments = ["plan", f"--dir={bench.folder.root}", f"--configurations={bench.configurations}"]
     assert main(arguments) == 0
-    assert "2 cells: 2 to run; how long is not known: nothing like it was measured on this node" in capsys.readouterr().out
+    assert (
+        "2 cells: 2 to run; how long is not known: nothing like it was measured on this node"
+        in capsys.readouterr().out
+    )
     assert names(bench.folder.root) == ["environment.json", "plan.yml"]
     bench.run()
     assert main([*arguments, "--json"]) == 0
