@@ -6,6 +6,7 @@ daemon it does not keep the process from ending.
 
 from __future__ import annotations
 
+import mmap
 import threading
 from typing import TYPE_CHECKING, Callable, Protocol
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from model_stager.manifest import FileEntry
 
-BLOCK = 1 << 19  # a worker's buffer: the memory of a copy is bounded by it
+BLOCK = 1 << 20  # a worker's buffer: the memory of a copy is bounded by it
 POLL_S = 0.05
 STOP_S = 1.0  # how long a read may still last when all are to stop
 
@@ -73,7 +74,8 @@ class Crew:
         threading.Thread(target=self._work, args=(job,), name="worker", daemon=True).start()
 
     def _work(self, job: Job) -> None:
-        buffer = memoryview(bytearray(BLOCK))
+        # On a page's boundary: the kernel copies into a bytearray, which is not, at half the speed.
+        buffer = memoryview(mmap.mmap(-1, BLOCK))
         mine: object = None
         try:
             while (task := self._next(job, mine)) is not None:
