@@ -232,8 +232,10 @@ def test_a_proxy_of_the_environment_is_used_and_its_exceptions_honoured(server, 
 
     staged(request_of(root, SourceSpec("http", url=f"{host}/tiny")))
     through = {seen.path.partition("/tiny")[0] for seen in server.seen}
+    credentials = {seen.headers.get("proxy-authorization") for seen in server.seen}
     server.seen.clear()
     staged(request_of(root, http(server), name="direct"))
 
     assert through == {host}
+    assert credentials == {"Basic dXNlcjpwYXNz"}
     assert not any(seen.path.startswith("http") for seen in server.seen)

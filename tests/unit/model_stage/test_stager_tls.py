@@ -135,6 +135,32 @@ def test_https_goes_through_the_proxy_of_the_environment(url, root, files, certi
     assert "p@ss" not in outcome.sentence(request)
 
 
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [(b"", "Connection refused"), (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "407 Proxy Auth")],
+    ids=["away", "wants a password"],
+)
+def test_a_proxy_that_does_not_lead_on_is_named(root, monkeypatch, answer, said):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        if not answer:
+            listener.close()
+
+        def refuse():
+            with listener.accept()[0] as line:
+                line.recv(1000)
+                line.sendall(answer)
+
+        thread = threading.Thread(target=refuse) if answer else threading.Thread()
+        thread.start()
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
+        with pytest.raises(
+            NoSourceError, match=rf"the proxy 127\.0\.0\.1:{port} of the environment .*{said}"
+        ):
+            staged(request_of(root, SourceSpec("http", url="https://models.invalid/tiny")))
+        thread.join()
+
+
 def test_the_hub_and_its_cdn_are_reached_over_tls(files, root, certificate, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
     with HubServer(Model(files)) as hub:

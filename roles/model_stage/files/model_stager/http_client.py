@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 import time
+import traceback
 import urllib.request
 import weakref
 from base64 import b64encode
@@ -16,7 +17,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from model_stager import __version__
 from model_stager.answers import Answer
-from model_stager.errors import SourceUnusableError
+from model_stager.errors import SourceFlakyError, SourceUnusableError
 from model_stager.refusals import trouble
 from model_stager.urls import PORTS, server, visible
 
@@ -70,6 +71,9 @@ class HttpClient:
             **headers,
             **(token.headers(url) if token else {}),
         }
+        proxy = proxy_for(url)
+        if proxy is not None and server(url)[0] == "http":
+            sent.update(proxy[2])  # over a tunnel, only the proxy itself gets them
         try:
             connection = self._take_idle(url)
             if connection is not None:
@@ -147,12 +151,16 @@ class HttpClient:
             connection.connect()
         except socket.timeout as exc:
             connection.close()
-            raise SourceUnusableError(
-                f"{host}:{port} does not answer: no connection within {timeout:.0f} s"
-            ) from exc
-        except BaseException:
+            silent = f"{first[0]}:{first[1]} does not answer: no connection within {timeout:.0f} s"
+            raise SourceUnusableError(silent) from exc
+        except OSError as exc:
             connection.close()
-            raise
+            if proxy is None or isinstance(exc, ssl.SSLError):
+                raise
+            traceback.clear_frames(exc.__traceback__)  # where http.client leaves a refused tunnel open
+            kind = SourceFlakyError if self.has_answered(url) else SourceUnusableError
+            lead = f"the proxy {proxy[0]}:{proxy[1]} of the environment does not lead to {host}:{port}"
+            raise kind(f"{lead} ({exc.strerror or exc})") from exc
         socket_of(connection).settimeout(self.stall_s)
         return connection
 
