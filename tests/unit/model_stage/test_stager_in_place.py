@@ -162,7 +162,8 @@ def test_what_is_not_whole_in_one_folder_is_refused_with_the_variable(wanted, la
     assert done.returncode == 4
     assert "does not fit into" in done.stderr
     assert said in done.stderr
-    assert "Set model_stage_disk_root" in done.stderr
+    assert "; or set model_stage_disk_root to a folder on a disk" in done.stderr
+    assert f"model_stage_grow_allowed lets {wanted[5]} grow" in done.stderr
 
 
 def test_else_it_is_staged_on_the_disk_that_is_named(wanted, large, tmp_path):

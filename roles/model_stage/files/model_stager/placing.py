@@ -100,14 +100,20 @@ def place(request: Request, wishes: Wishes, *, deep: bool = False) -> Placed:
     else:
         why = "nothing may be served from where it lies"
     if wishes.disk_root is None:
+        ways = ["set model_stage_disk_root to a folder on a disk that can hold it"]
+        if wishes.in_memory and _would_fit(request, plan, dataclasses.replace(wishes, may_grow=True)):
+            ways.insert(0, f"model_stage_grow_allowed lets {request.root} grow")
         raise NoRoomError(
-            f"{request.name}: {because}, and {why}. Set model_stage_disk_root to a folder on a disk "
-            "that can hold it",
+            f"{request.name}: {because}, and {why}. {'; or '.join(ways)}",
             limit="filesystem",
             needed=plan.manifest.total_bytes,
         )
     moved = dataclasses.replace(request, root=wishes.disk_root)
     return Placed(DISK, moved, make_plan(moved, deep=deep, sources=plan.sources), because, deep=deep)
+
+
+def _would_fit(request: Request, plan: Plan, wishes: Wishes) -> bool:
+    return not _why_not_in_memory(request, plan, wishes)
 
 
 def _why_not_in_memory(request: Request, plan: Plan, wishes: Wishes) -> str:
@@ -118,6 +124,7 @@ def _why_not_in_memory(request: Request, plan: Plan, wishes: Wishes) -> str:
     need = sum(on_disk(entry.size_bytes or 0) for entry in plan.manifest.files)
     growable = wishes.may_grow and room.filesystem == "tmpfs"
     for limit in room.limits(request.reserve_bytes):
+        # Where the reserve alone is more than there is, no disk helps: that is refused as a lack of room.
         if need <= limit.ever or not limit.ever or (growable and limit.kind == "filesystem"):
             continue
         reserve = (
