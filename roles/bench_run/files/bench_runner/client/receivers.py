@@ -29,10 +29,24 @@ _TRY_AGAIN_S = 0.002
 class Receiver(Protocol):
     """`lags`: how long after the stamp this process took the bytes; the clock of its stamps is `clocks`."""
 
-    stamps: str  # named in each result
-    lags: Lags
-    clocks: ClockPair
-    unstamped: int  # reads without a stamp of the kernel's, where there should be one
+    @property
+    def stamps(self) -> str:
+        """Named in each result."""
+        ...
+
+    @property
+    def clocks(self) -> ClockPair: ...
+
+    @property
+    def lags(self) -> Lags: ...
+
+    @property
+    def unstamped(self) -> int:
+        """Reads without a stamp of the kernel's, where there should be one."""
+        ...
+
+    def begin(self) -> None:
+        """The start of a run: what was before it doesn't count."""
 
     def prepare(self, sock: socket.socket) -> None:
         """Called once for each socket, before it connects."""
@@ -49,6 +63,9 @@ class ReadTimeReceiver:
         self.lags = Lags()
         self.clocks = ClockPair()
         self.unstamped = 0
+
+    def begin(self) -> None:
+        self.clocks.begin()
 
     def prepare(self, sock: socket.socket) -> None:
         """Nothing is needed of the socket."""
@@ -79,6 +96,11 @@ class KernelReceiver:
         holder = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.prepare(holder)
         weakref.finalize(self, os.close, holder.detach())
+
+    def begin(self) -> None:
+        self.lags = Lags()
+        self.unstamped = 0
+        self.clocks.begin()
 
     def prepare(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.SOL_SOCKET, self._option, 1)

@@ -65,8 +65,19 @@ class Connection:
         """Send `body`, take the whole response. Never raises for what a server does; the exchange says it."""
         return await self.send(self.request(path, body), stall_s=stall_s, limit_s=limit_s)
 
+    @property
+    def is_open(self) -> bool:
+        return self._socket is not None
+
+    def start(self, request: bytes, *, stall_s: float, limit_s: float) -> None:
+        """Send now, on a connection that is open; `send` with the same request then takes the response."""
+        if self._socket is None:
+            raise RuntimeError("start on a connection that is not open")
+        self._running = Running(self._socket, self.receiver, asyncio.get_running_loop())
+        self._running.start(request, stall_s=stall_s, limit_s=limit_s)
+
     async def send(self, request: bytes, *, stall_s: float, limit_s: float) -> Exchange:
-        """As `post`, of a request that `request` has made."""
+        """As `post`, of a request that `request` has made, and `start` perhaps sent."""
         kept = self._used
         exchange = await self._once(request, stall_s, limit_s)
         if kept and exchange.fault in _LOST_WHILE_IDLE and not exchange.reads:
@@ -83,18 +94,20 @@ class Connection:
 
     async def _once(self, request: bytes, stall_s: float, limit_s: float) -> Exchange:
         try:
-            await self.open()
+            if self._running is None:
+                await self.open()
         except (OSError, asyncio.TimeoutError) as exc:
             now = time.monotonic_ns()
             code = "refused" if isinstance(exc, ConnectionRefusedError) else "connect_failed"
             return Exchange(
                 sent_ns=now, end_ns=now, response=Response(), fault=code, fault_detail=sentence(exc)
             )
-        if self._socket is None:  # open() has just set it
-            raise RuntimeError("no socket after open")
-        running = self._running = Running(self._socket, self.receiver, asyncio.get_running_loop())
+        if self._running is None:
+            self.start(request, stall_s=stall_s, limit_s=limit_s)
+        running = self._running
+        if running is None:  # start() has just set it
+            raise RuntimeError("nothing runs after start")
         try:
-            running.start(request, stall_s=stall_s, limit_s=limit_s)
             await running.done
         except BaseException:
             running.end()

@@ -49,9 +49,7 @@ class ClientWatch:
         self._begun = _Reading()
 
     def start(self) -> None:
-        self.receiver.lags = Lags()
-        self.receiver.unstamped = 0
-        self.receiver.clocks.begin()
+        self.receiver.begin()
         self._begun = _Reading()
         self._timer = Timer(self._tick)
         self._next_ns = time.monotonic_ns() + _TICK_NS

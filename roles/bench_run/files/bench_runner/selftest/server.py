@@ -1,12 +1,13 @@
 """A streaming server with an exact schedule, which keeps the true time of each chunk that it sends.
 
 A process of its own: `python -m bench_runner.selftest.server` tells its port, and ends with its input.
-A request says how it is to be answered; `GET /truth` gives the times of what was answered since it was last
-asked.
+A request says how it is to be answered, or the arguments do, for clients that know nothing of this server.
+`GET /truth` gives the times of what was answered since it was last asked.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import gc
 import heapq
@@ -32,14 +33,16 @@ _HEAD = (
 _EARLY_NS = 100_000
 _US = 1_000
 _TELL_S = 30
+_OTHERS = 1_000_000  # numbers of requests that have none of their own
 
 
 class Answer:
     """One request that is being answered: `due` gives the next chunk's time."""
 
-    def __init__(self, visitor: Visitor, asked: dict[str, Any], came_ns: int) -> None:
+    def __init__(self, visitor: Visitor, asked: dict[str, Any], came_ns: int, number: int) -> None:
         self.visitor = visitor
-        self.number = int(asked["prompt"])
+        self.number = number
+        self.chat = "messages" in asked
         self.came_ns = came_ns
         self.first_ns = int(asked["ttft_us"]) * _US
         self.gap_ns = int(asked["gap_us"]) * _US
@@ -47,12 +50,9 @@ class Answer:
         self.sent_ns = array("q")
         self.late_ns = 0
         tokens = asked["max_tokens"]
-        choice = {
-            "index": 0,
-            "text": " the" * asked["tokens_per_chunk"],
-            "logprobs": None,
-            "finish_reason": None,
-        }
+        text = " the" * asked["tokens_per_chunk"]
+        said = {"delta": {"content": text}} if self.chat else {"text": text}
+        choice = {"index": 0, **said, "logprobs": None, "finish_reason": None}
         self.chunk = _framed(self._event([choice]))
         last = self._event([{**choice, "finish_reason": "length"}])
         usage = {"prompt_tokens": 1, "completion_tokens": tokens, "total_tokens": 1 + tokens}
@@ -70,7 +70,7 @@ class Answer:
         """As long as SGLang's."""
         event = {
             "id": f"cmpl-{self.number:032d}",
-            "object": "text_completion",
+            "object": "chat.completion.chunk" if self.chat else "text_completion",
             "created": 1796078773,
             "model": "selftest",
             "choices": choices,
@@ -101,7 +101,8 @@ class Visitor:
 
 
 class ExactServer:
-    def __init__(self, receiver: Receiver, listener: socket.socket) -> None:
+    def __init__(self, receiver: Receiver, listener: socket.socket, usual: dict[str, Any]) -> None:
+        self.usual = usual
         self.receiver = receiver
         self.listener = listener
         self.selector = selectors.DefaultSelector()
@@ -109,6 +110,7 @@ class ExactServer:
         self._waiting: list[tuple[int, int, Answer]] = []  # by the time of the next chunk
         self._done: dict[int, Answer] = {}
         self._pushed = 0
+        self._others = 0
 
     def serve(self, ends: Callable[[], bool]) -> None:
         while not ends():
@@ -166,19 +168,28 @@ class ExactServer:
         for path, body in visitor.requests():
             if path == "/truth":
                 self._tell(visitor)
+            elif path.endswith("/completions"):
+                self._begin(visitor, {**self.usual, **json.loads(body)}, came_ns)
             else:
-                self._begin(Answer(visitor, json.loads(body), came_ns))
+                self._reply(visitor, {"object": "list", "data": [{"id": "selftest", "object": "model"}]})
 
-    def _begin(self, answer: Answer) -> None:
+    def _begin(self, visitor: Visitor, asked: dict[str, Any], came_ns: int) -> None:
+        prompt = asked.get("prompt")
+        known = isinstance(prompt, str) and prompt.isdigit()
+        self._others += not known
+        answer = Answer(visitor, asked, came_ns, int(str(prompt)) if known else _OTHERS + self._others)
         with contextlib.suppress(OSError):
-            answer.visitor.sock.send(_HEAD)
+            visitor.sock.send(_HEAD)
             self._push(answer)
 
     def _tell(self, visitor: Visitor) -> None:
         self.receiver.clocks.sample()
         truth = {str(number): answer.truth() for number, answer in self._done.items()}
         self._done.clear()
-        body = json.dumps(truth).encode()
+        self._reply(visitor, truth)
+
+    def _reply(self, visitor: Visitor, reply: dict[str, Any]) -> None:
+        body = json.dumps(reply).encode()
         head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         visitor.sock.settimeout(_TELL_S)
         with contextlib.suppress(OSError):
@@ -191,11 +202,17 @@ def _framed(data: bytes) -> bytes:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description="A streaming server with an exact schedule.")
+    parser.add_argument("--ttft-us", type=int, default=50_000)
+    parser.add_argument("--gap-us", type=int, default=10_000)
+    parser.add_argument("--tokens-per-chunk", type=int, default=1)
+    parser.add_argument("--max-tokens", type=int, default=200)
+    usual = vars(parser.parse_args())
     gc.disable()  # nothing here makes cycles, and a collection would be late chunks
     ended: list[bool] = []
     with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
         listener.settimeout(0)
-        server = ExactServer(best_receiver(), listener)
+        server = ExactServer(best_receiver(), listener, usual)
         server.selector.register(
             sys.stdin, selectors.EVENT_READ, lambda _: ended.append(True) if not os.read(0, 4096) else None
         )

@@ -10,6 +10,7 @@ from bench_runner.arrivals import Pattern, schedule
 from bench_runner.cells import Traffic
 from bench_runner.certificate import FLOOR_MS, doubts
 from bench_runner.certificate import RELATIVE as CERTIFIED
+from bench_runner.errors import BenchError
 from bench_runner.load import Load, Script
 from bench_runner.metrics import percentile, run_together
 from bench_runner.open_load import OpenLoad
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from bench_runner.client.stream import Stream
     from bench_runner.client.watch import ClientHealth
-    from bench_runner.load import Sending
+    from bench_runner.load import Outcome, Sending
 
 _MS = 1e6
 # Within these the figures hold.
@@ -106,36 +107,36 @@ class Found(Struct, frozen=True, kw_only=True):
 
 
 async def measure(rig: Rig, step: Step) -> Found:
-    """Run it once."""
+    """Run it once, and compare."""
+    load = make_load(rig, step)
+    return judge(rig, step, load, await load.run())
+
+
+def make_load(rig: Rig, step: Step) -> Load:
     requests = step.requests or step.streams
-    tokens = step.chunks * step.tokens_per_chunk
     traffic = Traffic(
         clients=step.streams,
         conversations=requests,
         turns=1,
         first_prompt_tokens=1,
         turn_tokens=0,
-        output_tokens=tokens,
+        output_tokens=step.chunks * step.tokens_per_chunk,
     )
     rig.engine.shape = Shape(ttft_us=step.ttft_us, gap_us=step.gap_us, tokens_per_chunk=step.tokens_per_chunk)
     scripts = [Script(first=str(number), turns=[]) for number in range(requests)]
     limits = Limits(cell_s=120, stall_s=20)
     if step.rate is None:
-        load = Load(traffic, scripts, rig, limits)
-    else:
-        due_ns = schedule(step.pattern, rate=step.rate, requests=requests, seed="selftest")
-        load = OpenLoad(traffic, scripts, rig, limits, due_ns=due_ns)
-    outcomes = await load.run()
+        return Load(traffic, scripts, rig, limits)
+    due_ns = schedule(step.pattern, rate=step.rate, requests=requests, seed="selftest")
+    return OpenLoad(traffic, scripts, rig, limits, due_ns=due_ns)
+
+
+def judge(rig: Rig, step: Step, load: Load, outcomes: Sequence[Outcome]) -> Found:
+    """A load that has run, against the server's truth."""
     streams = {outcome.index: outcome.stream for outcome in outcomes if outcome.stream and not outcome.fault}
     if load.health is None or not streams:
-        raise RuntimeError(f"no answer was whole; the first said: {outcomes[0].fault}")
-    return compare(
-        step,
-        streams,
-        rig.truth(),
-        health=load.health,
-        sending=load.sending(),
-    )
+        raise BenchError(f"self-test: no answer was whole; the first: {outcomes[0].fault}")
+    return compare(step, streams, rig.truth(), health=load.health, sending=load.sending())
 
 
 def compare(
