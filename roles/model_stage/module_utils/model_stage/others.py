@@ -39,10 +39,8 @@ def own(model: Model, *, client: bool) -> Model:
 def alone(model: Model, *, client: bool) -> Model:
     """The whole ladder without other nodes; without the hub too, where its client is not there."""
     rungs = [source for source in model.get("sources") or [] if not is_open(source)]
-    return {
-        **model,
-        "sources": [source if client or source["kind"] != "hub" else NO_CLIENT for source in rungs],
-    }
+    asked = [source if client or source["kind"] != "hub" else NO_CLIENT for source in rungs]
+    return {**model, "sources": asked or [NOT_ASKED]}
 
 
 def needs_others(model: Model, *, client: bool) -> bool:
