@@ -78,7 +78,7 @@ def test_the_flags_of_an_engine_that_the_role_brings_are_those_of_its_launcher(
 
 
 def test_the_flags_of_an_installed_engine_are_those_of_its_own_help(filters, declare, load_file, help_of):
-    options = filters_flags(load_file, help_of("sglang_ddtree_assumed"))
+    options = filters_flags(load_file, help_of("sglang_ddtree"))
     answer = {"build": "sglang 0.5.23", "options": options, "cached": False, "fault": None, "problem": None}
 
     (problem,) = filters["inference_server_flag_problems"](

@@ -65,7 +65,7 @@ def test_the_command_line_of_the_baseline(engines, site, help_of):
 
 
 def test_the_command_line_of_a_speculating_sglang(engines, site, help_of):
-    served = serve("tp4-ddtree-b15", DDTREE, engines["sglang"], build(help_of, "sglang_ddtree_assumed"), site)
+    served = serve("tp4-ddtree-b15", DDTREE, engines["sglang"], build(help_of, "sglang_ddtree"), site)
 
     assert served.problems == ()
     assert " ".join(served.argv) == (
@@ -113,7 +113,7 @@ def test_the_description_names_the_gpus_the_draft_and_where_the_key_is(templates
     declared = {"template": "sglang", "venv": "/opt/sglang", "credentials": {"api_key": "/etc/keys/api"}}
     engine = engine_from("sglang", {**declared, "aliases": ALIASES}, templates, "/lib")
 
-    served = serve("x", DDTREE, engine, build(help_of, "sglang_ddtree_assumed"), site)
+    served = serve("x", DDTREE, engine, build(help_of, "sglang_ddtree"), site)
 
     told = served.description
     assert told["visible_gpus"] == "0,1,2,3"
@@ -165,7 +165,7 @@ def test_extra_arguments_are_checked_like_flags(engines, site, help_of, extra, m
 
 
 def test_the_flags_of_a_description_hold_no_path_but_the_draft_model_itself(engines, site, help_of):
-    installed = build(help_of, "sglang_ddtree_assumed")
+    installed = build(help_of, "sglang_ddtree")
 
     flags = serve("x", DDTREE, engines["sglang"], installed, site).description["flags"]
 
@@ -176,7 +176,7 @@ def test_the_flags_of_a_description_hold_no_path_but_the_draft_model_itself(engi
 def test_a_flag_that_the_build_lacks_is_a_problem_of_its_configuration(engines, site, help_of):
     declared = DDTREE | {"flags": {"speculative-ddtree-budgets": 15}}
 
-    served = serve("x", declared, engines["sglang"], build(help_of, "sglang_ddtree_assumed"), site)
+    served = serve("x", declared, engines["sglang"], build(help_of, "sglang_ddtree"), site)
 
     (problem,) = served.problems
     assert "--speculative-ddtree-budgets is unknown" in problem
@@ -184,7 +184,7 @@ def test_a_flag_that_the_build_lacks_is_a_problem_of_its_configuration(engines, 
 
 
 def test_a_renamed_flag_takes_the_name_of_the_build(engines, site, help_of):
-    installed = build(help_of, "sglang_ddtree_assumed")
+    installed = build(help_of, "sglang_ddtree")
     without = {name: option for name, option in installed.options.items() if name != "tp-size"}
 
     served = serve("x", DDTREE, engines["sglang"], Installed("b", without), site)
@@ -197,7 +197,7 @@ def test_a_renamed_flag_takes_the_name_of_the_build(engines, site, help_of):
 def test_a_renamed_flag_of_a_configuration_is_told(engines, site, help_of):
     declared = DDTREE | {"flags": {"mamba-scheduler-strategy": "no_buffer", "cuda-graph-max-bs": 8}}
 
-    served = serve("x", declared, engines["sglang"], build(help_of, "sglang_ddtree_assumed"), site)
+    served = serve("x", declared, engines["sglang"], build(help_of, "sglang_ddtree"), site)
 
     assert served.problems == ()
     assert served.renamed == {

@@ -4,85 +4,20 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 from ansible.module_utils.inference_server.flags import parse_help
 
-GROUP_VARS = Path(__file__).resolve().parents[3] / "group_vars"
-
-
-def read(path: str) -> dict:
-    return yaml.safe_load((GROUP_VARS / path).read_text())
-
-
-@pytest.fixture(scope="module")
-def filters(load_file):
-    return load_file("filter_plugins/inference_server.py").FilterModule().filters()
-
-
-def resolve(value, variables: dict):
-    """The few plain references in group_vars, as Ansible resolves them."""
-    if isinstance(value, dict):
-        return {key: resolve(each, variables) for key, each in value.items()}
-    if isinstance(value, str) and value.startswith("{{"):
-        return variables[value.strip("{} ")]
-    return value
+from tests.unit.inference_server.conftest import read
 
 
 @pytest.fixture(params=["lab", "fleet"])
-def shipped(request, templates, role) -> dict:
+def shipped(request, settings_of) -> dict:
     """The settings of the role for an inventory of the project."""
-    fleet = request.param == "fleet"
-    variables = read("all/engines.yml") | read(f"{request.param}/models.yml")
-    engines = variables if fleet else read("lab/engines.yml")
-    configurations = read(f"{request.param}/configurations.yml")["configurations"]
-    return {
-        "configurations": resolve(configurations, variables),
-        "engines": resolve(engines["engines"], variables),
-        "templates": templates,
-        "model_paths": {name: f"/dev/shm/{name}" for name in variables["models"]},
-        "model_digests": {name: f"sha256:{name}" for name in variables["models"]},
-        "host": "127.0.0.1",
-        "port": 30000,
-        "unit_dir": "/etc/systemd/system",
-        "description_dir": "/etc/inference-server/configurations",
-        "program_dir": "/usr/local/lib/inference-server",
-        "unit_template": (role / "templates/inference.service.j2").read_text(),
-        "unit": {
-            "ansible_managed": "Ansible managed",
-            "user": "inference",
-            "supplementary_groups": [],
-            "stop_timeout_s": 30,
-            "memlock": "infinity",
-            "hardening_enabled": True,
-        },
-    }
+    return settings_of(request.param)
 
 
 @pytest.fixture
-def probe(shipped, filters, help_of) -> dict:
-    """What a node says that has all of it."""
-    needs = filters["inference_server_needs"](shipped)
-    helps = {"llamacpp": "llama_server", "sglang": "sglang_ddtree_assumed"}
-    return {
-        "engines": {
-            engine["name"]: {
-                "build": f"{engine['name']} 1.0",
-                "problem": None,
-                "options": [each.to_json() for each in parse_help(help_of(helps[engine["name"]])).values()],
-            }
-            for engine in needs["engines"]
-        },
-        "models": {
-            each["name"]: {
-                "path": each["path"],
-                "file": "m.gguf" if each["as_file"] else None,
-                "problem": None,
-            }
-            for each in needs["models"]
-        },
-        "credentials": {},
-        "gpus": [f"GPU-{number}" for number in range(8)],
-    }
+def probe(shipped, node_with_all) -> dict:
+    return node_with_all(shipped)
 
 
 def test_what_is_shipped_has_no_contradiction(shipped, filters):
@@ -185,9 +120,7 @@ def test_a_secret_that_is_not_there_lasts(shipped, filters, probe):
 def test_what_was_renamed_is_told_once(shipped, filters, probe, help_of):
     for engine, each in probe["engines"].items():
         if engine == "sglang":
-            text = help_of("sglang_ddtree_assumed").replace(
-                "mamba-radix-cache-strategy", "mamba-scheduler-strategy"
-            )
+            text = help_of("sglang_ddtree").replace("mamba-radix-cache-strategy", "mamba-scheduler-strategy")
             each["options"] = [option.to_json() for option in parse_help(text).values()]
 
     wanted = filters["inference_server_wanted"](shipped, probe)

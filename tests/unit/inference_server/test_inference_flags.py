@@ -17,7 +17,7 @@ def llama(help_of):
 
 @pytest.fixture
 def sglang(help_of):
-    return parse_help(help_of("sglang_ddtree_assumed"))
+    return parse_help(help_of("sglang_ddtree"))
 
 
 def test_options_are_read_from_the_lines_that_declare_them(llama):
@@ -32,8 +32,16 @@ def test_each_name_of_an_option_is_known(llama, sglang):
 
 
 def test_a_flag_that_a_help_text_only_mentions_is_not_known(sglang):
-    # "Use --decode-attention-backend for decode only." stands in another option's text.
-    assert "decode-attention-backend" not in sglang
+    # "Use --cuda-graph-backend-{decode,prefill}=disabled instead." stands in another option's text.
+    assert "cuda-graph-backend" not in sglang
+    assert [name for name in sglang if not name[-1].isalnum()] == []
+
+
+def test_the_whole_help_of_a_release_is_read(sglang):
+    assert len(sglang) > 500
+    assert {"speculative-algorithm", "mamba-radix-cache-strategy", "api-key"} <= set(sglang)
+    assert "triton" in sglang["attention-backend"].choices
+    assert sglang["cuda-graph-backend-decode"].choices == ("full", "breakable", "disabled")
 
 
 @pytest.mark.parametrize(
