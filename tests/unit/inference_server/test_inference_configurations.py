@@ -154,6 +154,8 @@ def test_extra_arguments_come_last_as_they_are_and_are_part_of_what_is_measured(
     [
         (["--batch-sice=512"], "--batch-sice is unknown to this build (nearest known: --batch-size"),
         (["--threads", "2"], "the flag threads is set twice: once in extra_arguments"),
+        (["--batch-size"], "--batch-size needs a value, but is set to true"),
+        (["--no-slots", "--no-warmup=1"], "--no-warmup takes no value, but is set to '1'"),
     ],
 )
 def test_extra_arguments_are_checked_like_flags(engines, site, help_of, extra, message):
@@ -232,6 +234,7 @@ def test_a_renamed_flag_of_a_configuration_is_told(engines, site, help_of):
         ),
         ({"extra_arguments": ["--port=1"]}, "flag port is filled in by the role; say port instead"),
         ({"extra_arguments": "--threads 1"}, "extra_arguments must be a list of texts"),
+        ({"extra_arguments": ["1", "--threads"]}, "extra_arguments must begin with a flag, not 1"),
         ({"gpus": [0, 0]}, "gpus names one twice: 0, 0"),
         ({"environment": ["A"]}, "environment must be a mapping"),
     ],

@@ -5,6 +5,7 @@ from ansible.module_utils.inference_server.flags import (
     Option,
     check_against_build,
     check_value,
+    from_words,
     parse_help,
     to_argv,
 )
@@ -82,8 +83,9 @@ def test_an_unknown_flag_without_a_neighbour_says_so(llama):
         ({"metrics": 1}, "--metrics takes no value, but is set to 1: write true or false"),
         ({"threads": True}, "--threads needs a value, but is set to true"),
         ({"spec-type": "ngram-smiple"}, "nearest: ngram-simple"),
+        ({"spec-type": ["none", "ngram-smiple"]}, "--spec-type ngram-smiple: not one of none, "),
     ],
-    ids=["value for a bare flag", "no value", "unknown choice"],
+    ids=["value for a bare flag", "no value", "unknown choice", "unknown choice in a list"],
 )
 def test_a_value_that_the_build_would_refuse_is_refused(llama, flags, part):
     (problem,) = check_against_build(flags, llama)
@@ -138,6 +140,12 @@ def test_arguments_are_sorted_whatever_the_order_of_the_settings():
 )
 def test_what_cannot_be_a_flag_is_refused(name, value, part):
     assert part in check_value(name, value)
+
+
+def test_words_of_a_command_line_are_read_back():
+    words = ["--a", "--b=1", "--c", "1", "2", "--d", "x=y"]
+
+    assert from_words(words) == {"a": True, "b": "1", "c": ["1", "2"], "d": "x=y"}
 
 
 @pytest.mark.parametrize("value", [True, 1, 0.5, "x", ["a", 1], {"a": 1}])

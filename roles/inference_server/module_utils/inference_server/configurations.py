@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .flags import FlagError, check_against_build, flag_of, to_argv, unknown_flag
+from .flags import FlagError, check_against_build, from_words, to_argv
 from .gpus import gpu_environment
 
 if TYPE_CHECKING:
@@ -155,9 +155,9 @@ def serve(
 def _check_extra(
     extra: Sequence[str], flags: Mapping[str, FlagValue], known: Mapping[str, Option]
 ) -> list[str]:
-    said = [flag for flag in map(flag_of, extra) if flag is not None]
+    said = from_words(extra)
     twice = [f"the flag {flag} is set twice: once in extra_arguments" for flag in said if flag in flags]
-    return twice + [unknown_flag(flag, known) for flag in said if flag not in known]
+    return twice + check_against_build(said, known)
 
 
 def _describe(name: str, declared: Mapping[str, Any], engine: Engine, site: Site) -> dict[str, Any]:

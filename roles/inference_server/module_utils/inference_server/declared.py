@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from .credentials import SHOWN, shown_secret
-from .flags import check_value, flag_of
+from .flags import check_value, from_words
 from .gpus import check_declared
 from .spelling import nearest
 
@@ -116,7 +116,9 @@ def _check_extra(declared: Mapping[str, Any], engine: Engine) -> list[str]:
         isinstance(each, str) and each and not {"\n", "\0"} & set(each) for each in extra
     ):
         return ["extra_arguments must be a list of texts, each a word of the command line"]
-    found = [_reserved(flag, engine) for flag in map(flag_of, extra) if flag is not None]
+    if extra and not extra[0].startswith("--"):
+        return [f"extra_arguments must begin with a flag, not {extra[0]}"]
+    found = [_reserved(flag, engine) for flag in from_words(extra)]
     return [problem for problem in found if problem is not None]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Union
 from .spelling import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 FlagValue = Union[bool, int, float, str, list[Any], dict[str, Any]]
 
@@ -72,9 +72,18 @@ def parse_help(text: str) -> dict[str, Option]:
     return options
 
 
-def flag_of(word: str) -> str | None:
-    """The flag that a word of a command line names; None where it is a value."""
-    return word[2:].partition("=")[0] if word.startswith("--") else None
+def from_words(words: Sequence[str]) -> dict[str, FlagValue]:
+    """The flags and values of a command line's words, for a check; its first word must be a flag."""
+    found: dict[str, list[str]] = {}
+    values: list[str] = []
+    for word in words:
+        if word.startswith("--"):
+            flag, equals, value = word[2:].partition("=")
+            values = found.setdefault(flag, [])
+            values += [value] if equals else []
+        else:
+            values.append(word)
+    return {flag: given[0] if len(given) == 1 else list(given) or True for flag, given in found.items()}
 
 
 def check_value(name: str, value: object) -> str | None:
@@ -105,7 +114,13 @@ def check_against_build(flags: Mapping[str, FlagValue], known: Mapping[str, Opti
         value = flags[name]
         option = known.get(name)
         if option is None:
-            problems.append(unknown_flag(name, known))
+            near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.6)
+            hint = (
+                f"nearest known: {', '.join('--' + each for each in near)}"
+                if near
+                else "nothing similar is known"
+            )
+            problems.append(f"--{name} is unknown to this build ({hint})")
         elif isinstance(value, bool):
             if option.takes_value and value:
                 problems.append(f"--{name} needs a value, but is set to true")
@@ -118,12 +133,6 @@ def check_against_build(flags: Mapping[str, FlagValue], known: Mapping[str, Opti
                 if str(each) not in option.choices
             ]
     return problems
-
-
-def unknown_flag(name: str, known: Mapping[str, Option]) -> str:
-    near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.6)
-    hint = f"nearest known: {', '.join('--' + each for each in near)}" if near else "nothing similar is known"
-    return f"--{name} is unknown to this build ({hint})"
 
 
 def _text(value: object) -> str:
