@@ -1,5 +1,6 @@
 """One file from several sources by several workers: who brings what, who is left, and what is said of it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from model_stager import landing, transfer
 from model_stager.errors import NoSourceError, SourceFlakyError, SourceUnusableError
 from model_stager.manifest import FileEntry
 from model_stager.origins import LocalFile
+from model_stager.progress import Reporter
 from model_stager.transfer import Patience
 
 from .conftest import ROLE
@@ -458,3 +460,37 @@ def test_progress_and_result_count_right_with_several_workers_and_sources(kit, r
     assert sum(given["bytes"] for given in counted.values()) == SIZE
     assert kit.tally.landed_bytes == kit.tally.total_bytes == SIZE
     assert kit.tally.current() is None, "nothing is in work any more"
+
+
+def test_progress_is_right_while_several_workers_are_in_a_file(kit):
+    """Read in the middle, as whoever follows does."""
+    path, seen = kit.folder / "progress.json", []
+    reporter = Reporter(path, "tiny", "r1")
+
+    def look(position, _view):
+        if not position:
+            reporter.write("copying", kit.tally)
+        elif position > 10 * MB and not seen:
+            time.sleep(0.01)
+            reporter.write("copying", kit.tally)
+            seen.append(json.loads(path.read_text()))
+
+    kit.run(network(kit, look), threads=3)
+
+    (progress,) = seen
+    assert (progress["file"], progress["source"]) == ("weights", "network")
+    assert 0 < progress["bytes"] < progress["total_bytes"] == SIZE
+    left = progress["total_bytes"] - progress["bytes"]
+    assert progress["seconds_left"] == pytest.approx(left / progress["rate_bytes_s"], abs=0.1)
+
+
+def test_progress_goes_back_when_a_sum_was_wrong(kit, right):
+    bad = kit.folder / "elsewhere"
+    bad.write_bytes(right[:-1] + b"\0")
+    landed = []
+
+    kit.run(Given("disk", LocalFile(bad)), network(kit, lambda *_: landed.append(kit.tally.landed_bytes)))
+
+    assert landed[0] < SIZE
+    assert kit.tally.landed_bytes == SIZE
+    assert kit.tally.by_source == {"network": {"files": 1, "bytes": SIZE}}

@@ -44,7 +44,7 @@ def check(
         "copy_files": len(copies),
         "copy_bytes": size,
         "from": sources,
-        "gone_on": str(plan.reasons),
+        "gone_on": plan.reasons.told(),
         "seconds": round(seconds, 5),
         "summary": _would(placed, size, sources, seconds),
     }

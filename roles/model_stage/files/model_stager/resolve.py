@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from model_stager.errors import NoSourceError, SourceUnusableError
 from model_stager.manifest import FileEntry, Manifest, git_blob_id, read_manifest
 from model_stager.text import count_text, some_text
-from model_stager.torn import missing_parts
+from model_stager.torn import missing_parts, without_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,6 +25,7 @@ class Reasons:
     """Why each source could not give what it was asked for, in the order of the ladder."""
 
     by_source: dict[str, list[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # what is odd about the model itself
 
     def add(self, source: Source, reason: SourceUnusableError) -> None:
         known = self.by_source.setdefault(source.label, [])
@@ -33,6 +34,10 @@ class Reasons:
 
     def __str__(self) -> str:
         return "; ".join(f"{label}: {some_text(reasons, 2)}" for label, reasons in self.by_source.items())
+
+    def told(self) -> str:
+        """With the notes, for a run that has come to a good end."""
+        return "; ".join(filter(None, (str(self), *self.notes)))
 
 
 def wanted_manifest(request: Request, sources: list[Source], reasons: Reasons) -> Manifest:
@@ -117,24 +122,41 @@ def require_sources(
 ) -> dict[str, str]:
     """File name → label of the first source that seems to have it; raises when a file has none."""
     found: dict[str, str] = {}
-    indexes: list[bytes] = []
     for entry in missing:
         first = _first(entry, sources, reasons)
-        if first is None:
-            continue
-        found[entry.name] = first[0].label
-        if entry.name.endswith(".safetensors.index.json"):
-            indexes.append(first[1].content())
+        if first is not None:
+            found[entry.name] = first[0].label
     lost = [entry.name for entry in missing if entry.name not in found]
     if lost:
         raise NoSourceError(
             f"{request.name}: no source has {count_text(len(lost), 'file')} of {len(manifest.files)} "
             f"({some_text(lost)}): {reasons}. Leave out what is not wanted with include and exclude"
         )
-    lacks = missing_parts({entry.name for entry in manifest.files}, indexes)
+    names = {entry.name for entry in manifest.files}
+    indexes = [entry for entry in missing if entry.name.endswith(".safetensors.index.json")]
+    lacks = missing_parts(names, _contents(indexes, sources))
     if lacks:
         raise NoSourceError(
             f"{request.name}: the model's list of files lacks {some_text(lacks)}, so no engine can load it: "
             "check include and exclude, or the download"
         )
+    for config in _contents([entry for entry in missing if entry.name == "config.json"], sources):
+        note = without_tokenizer(names, config)
+        if note:
+            reasons.notes.append(note)
+    return found
+
+
+def _contents(entries: list[FileEntry], sources: list[Source]) -> list[bytes]:
+    """What these small files hold, where a source has them right; if none has, the copy says so."""
+    found = []
+    for entry in entries:
+        for source in sources:
+            try:
+                content = locate(source, entry).content()
+            except SourceUnusableError:
+                continue
+            if hashlib.sha256(content).hexdigest() == entry.sha256:
+                found.append(content)
+                break
     return found

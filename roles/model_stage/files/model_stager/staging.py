@@ -105,7 +105,7 @@ class Stager:
             request.proof_path, proof.make(request.published, plan.manifest.digest, request_record(request))
         )
         (request.state / "journal.jsonl").unlink(missing_ok=True)
-        outcome.gone_on = str(plan.reasons)
+        outcome.gone_on = plan.reasons.told()
         outcome.seconds = time.monotonic() - started
         return outcome
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import TYPE_CHECKING
 
 from model_stager.errors import SourceUnusableError
@@ -94,3 +95,24 @@ def missing_parts(names: set[str], indexes: list[bytes]) -> list[str]:
         except (ValueError, KeyError, TypeError, AttributeError):  # noqa: PERF203 - one index may be torn
             lacks.add("a *.safetensors.index.json that can be read")
     return sorted(lacks)
+
+
+TOKENIZERS = re.compile(
+    r"tokenizer\.(json|model)|vocab\.(json|txt)|(.*\.)?tiktoken(\.model)?|tekken\.json|spiece\.model|.*\.spm"
+)
+SPEAKS = ("ForCausalLM", "ForConditionalGeneration")
+
+
+def without_tokenizer(names: set[str], config: bytes) -> str | None:
+    """Not refused: some draft models have none, and are not told apart by their config."""
+    try:
+        architectures = json.loads(config)["architectures"]
+        speaks = any(str(name).endswith(SPEAKS) for name in architectures)
+    except (ValueError, KeyError, TypeError):
+        return None
+    if not speaks or any(TOKENIZERS.fullmatch(name) for name in names):
+        return None
+    return (
+        "no tokenizer is among its files (tokenizer.json, tokenizer.model or the like): only a draft model "
+        "can be used without one"
+    )
