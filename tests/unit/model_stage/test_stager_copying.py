@@ -477,7 +477,7 @@ def test_progress_is_right_while_several_workers_are_in_a_file(kit):
 
     kit.run(network(kit, look), threads=3)
 
-    (progress,) = seen
+    progress = seen[0]
     assert (progress["file"], progress["source"]) == ("weights", "network")
     assert 0 < progress["bytes"] < progress["total_bytes"] == SIZE
     left = progress["total_bytes"] - progress["bytes"]
