@@ -5,45 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
-import time
-from pathlib import Path
 
 import pytest
-from lab_room import PROJECT, Room
+from lab_pair import Pair
+from lab_room import PROJECT
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
-ANSIBLE = Path(sys.executable).with_name("ansible-playbook")
 WEIGHTS = PROJECT / "tests/data/models/tiny-qwen2.gguf"
-PORT = 8790
-
-
-class Pair:
-    """ct200 and ct201, and the playbook that stages."""
-
-    def __init__(self, room: Room, results: Path) -> None:
-        self.room = room
-        self.on = room.on
-        settings = "env LC_ALL=C.UTF-8 NO_COLOR=1 RECOVERY_REPORT="
-        self.command = f"{settings} {ANSIBLE} -i inventory/lab playbooks/stage.yml -e results_dir={results}"
-
-    def stage(self, arguments: str = "", *, status: int = 0) -> str:
-        """What it said, as one line."""
-        return " ".join(self.room(f"{self.command} {arguments} 2>&1", status=status).split())
-
-    def forget(self, node: str, *, cache: bool) -> None:
-        """As after a reboot; and the disk's copy gone too."""
-        self.on(node, "rm -rf /dev/shm/* /dev/shm/.model-stage")
-        if cache:
-            self.on(node, "rm -rf /var/lib/models/hub/*")
-
-    def sums(self) -> list[str]:
-        return [self.on(node, "sha256sum /dev/shm/*/*.gguf").split()[0] for node in ("ct200", "ct201")]
-
-    def serves(self, node: str) -> bool:
-        said = self.on(node, f"systemctl is-active model-serve || true; ss -Hltn 'sport = :{PORT}'")
-        return said != "inactive"
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +105,7 @@ def test_a_run_that_is_killed_leaves_the_copy_at_work_and_the_next_finds_it(pair
     try:
         # A session of its own: ansible's workers end with it.
         pair.room(f"(setsid {pair.command} >/dev/null 2>&1 & echo $! >/run/killed.pid)")
-        wait_for_bytes(pair)
+        pair.wait_for_bytes()
         pair.room("kill -KILL -- -$(cat /run/killed.pid)")
         assert pair.on("ct201", "systemctl is-active model-stage-tiny-qwen2") == "active"
         assert pair.serves("ct200"), "it ends by itself later; the copy needs it"
@@ -170,7 +139,7 @@ def test_a_node_that_goes_away_midway_is_named_and_what_came_is_kept(pair):
     pair.on("ct200", "tc qdisc add dev eth0 root tbf rate 100mbit burst 256kbit latency 400ms")
     try:
         pair.room(f"({pair.command} -e '{wanted}' >/run/midway.txt 2>&1; echo ended >>/run/midway.txt) &")
-        wait_for_bytes(pair, model="large", at_least=90_000_000)
+        pair.wait_for_bytes(model="large", at_least=90_000_000)
         pair.on("ct200", "systemctl kill -s KILL model-serve; tc qdisc del dev eth0 root")
         pair.room("until grep -q ended /run/midway.txt; do sleep 1; done")
     finally:
@@ -199,15 +168,3 @@ def test_too_little_memory_is_named_before_a_byte_is_copied(pair):
     assert pair.on("ct201", "find /dev/shm -name '*.gguf'") == ""
     assert not pair.serves("ct200")
     pair.on("ct201", "sed -i '/dev.shm/d' /etc/fstab; mount -o remount,size=50% /dev/shm")
-
-
-def wait_for_bytes(pair: Pair, *, model: str = "tiny-qwen2", at_least: int = 1) -> None:
-    """Until the copy has so many bytes, and not all."""
-    deadline = time.monotonic() + 60
-    while True:
-        text = pair.on("ct201", f"cat /dev/shm/.model-stage/{model}/progress.json 2>/dev/null || true")
-        now = json.loads(text or "{}")
-        if at_least <= now.get("bytes", 0) < now.get("total_bytes", 0):
-            return
-        assert time.monotonic() < deadline, text
-        time.sleep(0.1)
