@@ -117,6 +117,13 @@ SCENARIOS: dict[str, Scenario] = {
     "503 for all": Scenario(
         UNFIT, ("server_degraded",), "degraded", says="http_503", behaviour=fault("http_503", {})
     ),
+    "dead scheduler under a parent that lives on": Scenario(
+        BAD,
+        ("server_degraded", "no_done", "refused"),
+        "cuda_illegal_instruction",
+        says="its process lives .* but it can't generate 32 tokens: refused",
+        behaviour={**fault("die_clean"), "death": {"how": "slow", "slow_s": 60}},
+    ),
     # It answers the canary, but not rightly.
     "garbage at once": Scenario(UNFIT, ("canary_garbage_text",), behaviour=fault("garbage", {})),
     "early stop at once": Scenario(UNFIT, ("canary_early_stop",), behaviour=fault("early_stop", {})),

@@ -50,7 +50,7 @@ class Death:
 
     how: str = "kill"
     words: list[str] = field(default_factory=lambda: [ILLEGAL])
-    slow_s: float = 0.8
+    slow_s: float = 0.6
 
 
 @dataclass

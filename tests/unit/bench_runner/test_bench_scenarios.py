@@ -8,7 +8,7 @@ import time
 
 import pytest
 from bench_runner import runner
-from bench_runner.server import cleanliness
+from bench_runner.server import cleanliness, lifecycle
 from bench_runner.server.gpus import GpuWatch
 
 from tests.sim.control import Ways
@@ -43,6 +43,7 @@ def gpu(tmp_path, monkeypatch):
 @pytest.fixture
 def impatient(monkeypatch):
     """Waits for what never comes are short here."""
+    monkeypatch.setattr(lifecycle, "_DYING_WITH_SIGN_S", 1.5)
     monkeypatch.setattr(cleanliness, "_PORT_FREE_S", 0.3)
     monkeypatch.setattr(runner, "GpuWatch", lambda: GpuWatch(freed_s=0.1))
 

@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
+from bench_runner.cli import main
 from bench_runner.server.log_lines import last_lines
 from bench_runner.server.signatures import classify, said, shows_a_crash, table
 
@@ -112,3 +113,17 @@ def test_each_entry_of_the_table_is_reached_by_a_test():
     assert {each.name for each in table().signatures} == tested | others | rest
     error = classify({**KILLED, "journal": ["RuntimeError: CUDA error: device-side assert triggered"]})
     assert (error.signature, error.sentence) == ("cuda_error", "CUDA error: device-side assert triggered")
+
+
+def test_explain_says_of_a_log_file_what_it_died_of_and_how_it_fared(capsys, tmp_path):
+    assert main(["explain", str(RECORDED)]) == 0
+    shown = capsys.readouterr().out
+    assert "killed_by_someone: its scheduler_0 (pid 12503) was killed from outside with signal 9" in shown
+    assert "26 decode batches, the last at 2026-11-30 18:36:22" in shown
+    assert "accepted length 1 to 4.2, median 1.5" in shown
+    alive = tmp_path / "alive.log"
+    alive.write_bytes(b"\n".join(RECORDED.read_bytes().split(b"\n")[:100]))
+    main(["explain", str(alive)])
+    assert "no sign of a crash in it" in capsys.readouterr().out
+    assert main(["explain", str(tmp_path / "none.log")]) == 2
+    assert "none.log: No such file or directory" in capsys.readouterr().err

@@ -22,6 +22,7 @@ from bench_runner.plan_view import as_json as plan_as_json
 from bench_runner.plan_view import as_table, view
 from bench_runner.prepared import Wishes
 from bench_runner.records import Folder
+from bench_runner.server.explain import explain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,6 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("schema", help="the plan's JSON schema")
     command.set_defaults(command=_schema)
     _add_quirks(commands)
+    command = commands.add_parser("explain", help="what a server's log file says: its crash, its last batch")
+    command.add_argument("log", type=Path, help="of any size: it is read from its end")
+    command.set_defaults(command=_explain)
     return parser
 
 
@@ -127,6 +131,15 @@ def _wishes(options: argparse.Namespace) -> Wishes:
         except DeadlineError as exc:
             raise PlanError([f"--deadline: found {options.deadline!r}, {exc}"]) from exc
     return Wishes(retry=options.retry, quick=options.quick, deadline=options.deadline)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    try:
+        _say("\n".join(explain(options.log)))
+    except OSError as exc:
+        _say(f"{options.log}: {exc.strerror}", to=sys.stderr)
+        return EXIT_REFUSED
+    return EXIT_FINISHED
 
 
 def _quirks(options: argparse.Namespace) -> int:

@@ -8,12 +8,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
 
 from bench_runner.cells import traffic, why_not_fitting
 from bench_runner.errors import BusyError, ServerError
 from bench_runner.journal import Reason
-from bench_runner.measure import failure, in_words, measure
+from bench_runner.losses import Losses
+from bench_runner.measure import failure, measure
 from bench_runner.prompts import PromptMaker
 from bench_runner.recorder import Recorder, Stopwatch
 from bench_runner.refusals import draft_reserve
@@ -32,14 +32,6 @@ if TYPE_CHECKING:
     from bench_runner.server.control import Control
 
 
-class Loss(Struct, frozen=True, kw_only=True):
-    """Why the cells of a configuration can't be measured now; `blocked_by` is the cell that they wait for."""
-
-    code: str
-    detail: str
-    blocked_by: str | None = None
-
-
 class Runner:
     def __init__(  # noqa: PLR0913 - each is another part, named by the caller
         self,
@@ -52,7 +44,6 @@ class Runner:
         quirks: Quirks,
         deadline: datetime | None = None,
     ) -> None:
-        self.quirks = quirks
         self.deadline = deadline
         self.plan = prepared.plan
         self.deployments = prepared.deployments
@@ -63,7 +54,7 @@ class Runner:
         self._texts: dict[tuple[str, int], str] = {}  # shared: configurations get the same prompts
         self._stop_asked = False
         self._starting = False
-        self._lost_configurations: dict[str, Loss] = {}
+        self._losses = Losses(recorder, live, quirks)
         self._gpus = GpuWatch()
         self._ports_kept: dict[int, str] = {}
 
@@ -105,11 +96,8 @@ class Runner:
                     break
                 # A probe first: the others wait for how it ends.
                 waiting = sorted(together, key=lambda task: task.decision.probes is None)
-                loss = self._lost_configurations.get(configuration)
-                if loss is None:
+                if not self._losses.skip_lost(configuration, waiting):
                     await self._run_configuration(configuration, waiting)
-                else:
-                    self._skip_waiting(configuration, waiting, loss)
         finally:
             ticking.cancel()
             await asyncio.gather(ticking, return_exceptions=True)
@@ -148,14 +136,14 @@ class Runner:
             looked = await self._preflight(server)
         except ServerError as exc:
             self._starting = False
-            await self._lost(None, waiting, exc)
+            await self._losses.lost(None, waiting, exc)
             return
         try:
             await self._start(server, first, looked)
             self._starting = False
             await self._measure_all(server, waiting)
         except ServerError as exc:
-            await self._lost(server, waiting, exc)
+            await self._losses.lost(server, waiting, exc)
         finally:
             self._starting = False
             self.live.phase(first, "server_stopping")
@@ -224,10 +212,10 @@ class Runner:
             waiting.pop(0)
             self.live.cell_done()
             if result.status == "crashed":
-                self._crashed(server, task, waiting, result.evidence)
+                self._losses.crashed(server, task, waiting, result.evidence)
                 return
             if result.degraded:
-                self._degraded(server, task, waiting)
+                self._losses.degraded(server, task, waiting)
                 return
 
     async def _measure_one(self, server: Server, task: Task) -> Result:
@@ -254,87 +242,9 @@ class Runner:
             started_at=started_at,
             duration_s=watch.seconds,
             observed=_observed(server),
-            learned=self._learned(server, task, result),
+            learned=self._losses.learned(server, task, result),
         )
         return result
-
-    def _learned(self, server: Server, task: Task, result: Result) -> dict[str, Any] | None:
-        """A probe that was measured retires its quirk here."""
-        if task.decision.probes is None or result.status not in {"ok", "partial"}:
-            return None
-        entry = self.quirks.went_well(
-            task.decision.probes,
-            task.cell,
-            server.deployment,
-            campaign=self.plan.name,
-            run=self.recorder.journal.run,
-        )
-        return {"quirk": {"name": entry.name, "state": entry.state}} if entry else None
-
-    async def _lost(self, server: Server | None, waiting: list[Task], exc: ServerError) -> None:
-        """The server could not be measured at all: the first cell carries the failure, the others wait."""
-        task = waiting.pop(0)
-        watch = Stopwatch()
-        started_at = self.recorder.started(task)
-        evidence = await server.evidence() if server and server.identity else None
-        status = "crashed" if exc.crashed else "failed"
-        cause = f"; {in_words(evidence)}" if exc.crashed and evidence else ""
-        result = failure(status, [Reason(exc.code, f"{exc.detail}{cause}")], evidence=evidence)
-        self.recorder.ended(task, result, started_at=started_at, duration_s=watch.seconds)
-        self.live.cell_done()
-        if exc.crashed and server:
-            self._crashed(server, task, waiting, evidence)
-        elif exc.code == "server_degraded" and server:
-            self._degraded(server, task, waiting)
-        else:
-            detail = f"{task.cell.title}: {exc.detail}"
-            loss = Loss(code=exc.code, detail=detail, blocked_by=task.cell.name)
-            self._skip_waiting(task.cell.configuration, waiting, loss)
-
-    def _crashed(
-        self, server: Server, task: Task, waiting: list[Task], evidence: dict[str, Any] | None
-    ) -> None:
-        signature = (evidence or {}).get("signature", "unknown")
-        quirk = self.quirks.crashed(
-            signature,
-            task.cell,
-            server.deployment,
-            campaign=self.plan.name,
-            run=self.recorder.journal.run,
-        )
-        self.recorder.event(
-            "server_crashed",
-            configuration=server.deployment.configuration,
-            detail={
-                "in": task.cell.name,
-                "signature": signature,
-                **({"quirk": {"name": quirk.name, "state": quirk.state}} if quirk else {}),
-            },
-        )
-        if quirk and quirk.state == "active":
-            loss = Loss(code="quirk", detail=f"{quirk.name}: {quirk.reason}")
-        else:
-            detail = f"the server died in {task.cell.title}: {signature}"
-            loss = Loss(code="server_crashed", detail=detail, blocked_by=task.cell.name)
-        self._skip_waiting(task.cell.configuration, waiting, loss)
-
-    def _degraded(self, server: Server, task: Task, waiting: list[Task]) -> None:
-        self.recorder.event(
-            "server_degraded",
-            configuration=server.deployment.configuration,
-            detail={"in": task.cell.name},
-        )
-        detail = f"the server could not generate any more in {task.cell.title}"
-        loss = Loss(code="server_degraded", detail=detail, blocked_by=task.cell.name)
-        self._skip_waiting(task.cell.configuration, waiting, loss)
-
-    def _skip_waiting(self, configuration: str, waiting: list[Task], loss: Loss) -> None:
-        """The configuration's cells that are left, in this round and in those to come."""
-        self._lost_configurations[configuration] = loss
-        for task in waiting:
-            self.recorder.skipped(task, [Reason(loss.code, loss.detail)], blocked_by=loss.blocked_by)
-        waiting.clear()
-        self.live.changed()
 
     def _prompts(self, server: Server) -> PromptMaker:
         return PromptMaker(self.plan.seed, server.engine.tokens, kept=self._texts)

@@ -16,6 +16,7 @@ from msgspec import Struct
 from bench_runner.journal import utc_now
 from bench_runner.quirks.scope import Place, covers, has_expired
 from bench_runner.quirks.store import Entry, Sighting, Subject, changing, read_memory
+from bench_runner.server.signatures import blames_configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,28 +29,6 @@ if TYPE_CHECKING:
 
 CRASHES_THAT_PROVE = 2
 KEPT_SIGHTINGS = 20
-# Deaths that tell of the machine, the installation or a person, not of a configuration. Crash containment is
-# enough for them: the next run tries again.
-NOT_THE_CONFIGURATION = frozenset(
-    {
-        "unknown",
-        "did_not_start",
-        "exited_with_status_0",
-        "flag_error",
-        "gpu_fatal_xid",
-        "gpu_fell_off_bus",
-        "host_out_of_memory",
-        "import_error",
-        "killed_by_someone",
-        "model_missing",
-        "model_torn",
-        "oom_kill",
-        "oom_kill_cgroup",
-        "oom_kill_host",
-        "port_in_use",
-        "stopped_by_someone",
-    }
-)
 
 
 class Ruling(Struct, frozen=True, kw_only=True):
@@ -97,7 +76,7 @@ class Quirks:
         self, signature: str, cell: Cell, deployment: Deployment, *, campaign: str, run: str
     ) -> Entry | None:
         """Remember a crash. None where it tells nothing of the configuration."""
-        if signature in NOT_THE_CONFIGURATION:
+        if not blames_configuration(signature):
             return None
         seen = self._sighting(cell, deployment, campaign, run)
         subject = _subject(deployment, self.place)

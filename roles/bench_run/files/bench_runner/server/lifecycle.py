@@ -178,7 +178,12 @@ class Server:
             signs = said(found)
             ran = str(found.get("InvocationID", ""))
             if self.identity and ran and ran != self.identity.invocation_id:
-                signs = {**signs, "signature": "restarted", "sentence": self._restarted(found)}
+                signs = {
+                    **signs,
+                    "signature": "restarted",
+                    "sentence": self._restarted(found),
+                    "blame": "nobody",
+                }
         elif shows_a_crash(found):
             signs = said(found)
         else:

@@ -33,6 +33,7 @@ class Signature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     patterns: list[str]
     sentence: str
     advice: str
+    blame: Literal["configuration", "machine", "person", "nobody"] = "configuration"
 
 
 class Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,6 +47,7 @@ class Crash(Struct, frozen=True, kw_only=True):
     signature: str
     sentence: str
     advice: str
+    blame: str = "nobody"
     found_in: str | None = None
     line: str | None = None
     also: list[str] = msgspec.field(default_factory=list)
@@ -59,6 +61,12 @@ def table() -> Table:
 @lru_cache(maxsize=1)
 def _compiled() -> list[tuple[Signature, list[re.Pattern[str]]]]:
     return [(each, [re.compile(pattern) for pattern in each.patterns]) for each in table().signatures]
+
+
+def blames_configuration(name: str) -> bool:
+    """Whether a crash of this name tells of the configuration: of all that have the name, each must."""
+    blames = {each.blame for each in table().signatures if each.name == name}
+    return blames == {"configuration"}
 
 
 def classify(evidence: Mapping[str, Any]) -> Crash:
@@ -90,6 +98,7 @@ def classify(evidence: Mapping[str, Any]) -> Crash:
         signature=signature.name,
         sentence=sentence,
         advice=signature.advice,
+        blame=signature.blame,
         found_in=signature.look_in,
         line=line[:500],
         also=list(others),
