@@ -31,9 +31,6 @@ def pair(room, tmp_path_factory):
     ssh = "ssh -F /run/lab/ssh/config"
     for node in ("ct200", "ct201"):
         room(f"tar -c tests/sim tests/data/models/{WEIGHTS.name} | {ssh} {node} tar -C /opt -x")
-        hub = "python3 -m tests.sim.hub --folder tests/data/models --repo lab/tiny-qwen2 --port 8990"
-        unit = "systemd-run --quiet --unit=hub -p WorkingDirectory=/opt"
-        pair.on(node, f"{unit} {hub} --token {SECRET}")
         give_token(pair, node, SECRET)
     return pair
 
@@ -42,7 +39,13 @@ def pair(room, tmp_path_factory):
 def _empty(pair):
     for node in ("ct200", "ct201"):
         pair.forget(node, cache=True)
-        pair.on(node, "systemctl restart hub")
+        start_hub(pair, node)
+
+
+def start_hub(pair, node, faults=()):
+    hub = "python3 -m tests.sim.hub --folder tests/data/models --repo lab/tiny-qwen2 --port 8990"
+    unit = "systemctl stop hub 2>/dev/null || true; systemd-run --quiet --unit=hub -p WorkingDirectory=/opt"
+    pair.on(node, f"{unit} {hub} --token {SECRET} --faults '{json.dumps(faults)}'")
 
 
 def give_token(pair, node, text):
@@ -64,15 +67,24 @@ def test_one_node_asks_the_hub_and_the_other_takes_it_from_there(pair):
     assert pair.on("ct200", "ls -A /run/credentials | grep model-stage || true") == ""
 
 
-def test_where_the_first_fails_the_others_go_their_own_way(pair):
-    """The first node's token is wrong; that is its own trouble."""
+def test_a_node_with_a_wrong_token_takes_it_from_one_with_a_right_one(pair):
     give_token(pair, "ct200", "hf_wrong")
 
-    said = pair.stage(f"-e '{json.dumps(WANTED)}'", status=2)
+    said = pair.stage(f"-e '{json.dumps(WANTED)}'")
     give_token(pair, "ct200", SECRET)
 
+    assert "ct201 tiny-qwen2: 3.3 MB from the hub http://127.0.0.1:8990 in " in said
+    assert "ct200 tiny-qwen2: 3.3 MB from the node ct201 in " in said
+
+
+def test_where_the_first_fails_the_others_go_their_own_way(pair):
+    """What the first node gets is damaged on its way."""
+    start_hub(pair, "ct200", [{"on": "cdn", "name": "corrupt"}])
+
+    said = pair.stage(f"-e '{json.dumps(WANTED)}'", status=2)
+
     assert "ct200 FAILED: " in said
-    assert "answers 401: the token is wrong or has expired: put a valid one into the token file" in said
     assert "ct201 tiny-qwen2: 3.3 MB from the hub http://127.0.0.1:8990 in " in said
     assert "another node: ct200 was to get it first, and has not got it" in said
     assert not pair.serves("ct200")
+    assert not pair.serves("ct201")
