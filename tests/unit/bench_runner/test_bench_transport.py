@@ -11,7 +11,7 @@ import time
 import pytest
 import uvloop
 from bench_runner.client.clocks import ClockPair
-from bench_runner.client.http1 import Response
+from bench_runner.client.http1 import BrokenHttpError, Response
 from bench_runner.client.lags import Lags
 from bench_runner.client.receivers import KernelReceiver, ReadTimeReceiver, best_receiver
 from bench_runner.client.tape import Piece, Tape
@@ -164,7 +164,7 @@ def test_silence_ends_a_request_and_what_came_before_is_still_judged(serve, sent
 
 @given(cuts=st.lists(st.integers(0, 400), max_size=30), size=st.integers(1, 60))
 def test_a_chunked_body_taken_apart_late_is_the_same(cuts, size):
-    body = b"data: {}\r\n\r\n0\r\n\r\ndata: 1\n\n" * 3
+    body = b"data: {}\r\n\r\n0\n\ndata: 1\n\n" * 3
     parts = [body[at : at + size] for at in range(0, len(body), size)]
     framed = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts)
     whole = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + framed + b"0\r\nTrailer: x\r\n\r\n"
@@ -177,6 +177,15 @@ def test_a_chunked_body_taken_apart_late_is_the_same(cuts, size):
     assert response.complete
     assert list(response.pieces) == list(at_once.pieces)
     assert response.body() == body
+
+
+def test_what_looks_like_the_end_and_is_none_is_found_when_it_is_taken_apart():
+    response = Response()
+    response.add(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", 1)
+    response.add(b"11\r\nan event\r\n0\r\n\r\n", 2)
+    assert response.complete
+    with pytest.raises(BrokenHttpError, match="looked like the last chunk"):
+        response.settle()
 
 
 @given(st.lists(st.binary(min_size=1, max_size=5000), max_size=30))

@@ -105,11 +105,12 @@ class Running:
         """Once it is done. Bytes that were never looked at may still show that it wasn't HTTP."""
         end_ns = time.monotonic_ns()
         code, detail = self.fault or (None, "")
-        try:
-            self.response.settle()
-        except BrokenHttpError as exc:
-            code, detail = "broken_http", str(exc)
-        self.response.pieces.pack()
+        if code:
+            try:
+                self.response.settle()
+            except BrokenHttpError as exc:
+                code, detail = "broken_http", str(exc)
+        self.response.pack()
         return Exchange(
             sent_ns=self.sent_ns,
             end_ns=end_ns,
@@ -162,7 +163,7 @@ class Running:
             self.end("stalled", f"no byte for {self._stall_ns / 1e9:g} s")
         elif time_left <= 0:
             self.end("timed_out", f"not ended after {self._limit_ns / 1e9:g} s")
-        elif self.response.pieces.size > _MAX_BODY_BYTES:
+        elif self.response.size > _MAX_BODY_BYTES:
             self.end("too_long", f"more than {_MAX_BODY_BYTES >> 20} MiB came")
         else:
             left_s = min(quiet_left, time_left) / 1e9 + 0.001

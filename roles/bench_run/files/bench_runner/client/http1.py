@@ -6,8 +6,8 @@ from bench_runner.client.tape import Tape
 
 # A server that sends more than this before a header's end isn't speaking HTTP.
 _MAX_HEAD_BYTES = 65536
-# Reads that wait to be taken apart; more than this and it is done at once, to bound what they hold.
-_MAX_WAITING_BYTES = 16384
+_LAST_CHUNK = b"0\r\n\r\n"
+_END = b"\r\n" + _LAST_CHUNK
 
 
 class BrokenHttpError(Exception):
@@ -17,17 +17,18 @@ class BrokenHttpError(Exception):
 class Response:
     """Status, headers and the body's pieces; `complete` once the response has ended as its framing says.
 
-    The framing of a chunked body is taken apart late, in bunches: while a stream runs, each read costs as
-    little as it can. Only a read that may be the last one is looked at when it comes.
+    The framing of a chunked body is taken apart late: while a stream runs, a read costs as little as it can.
+    What looks like the end is taken for it, and proved by `settle`.
     """
 
     def __init__(self) -> None:
         self.status: int | None = None
         self.headers: dict[str, str] = {}
-        self.pieces = Tape()
         self.complete = False
-        self._waiting: list[tuple[bytes, int]] = []
-        self._waiting_bytes = 0
+        self._pieces = Tape()
+        self._reads = Tape()  # not taken apart yet
+        self._late = True
+        self._line_ended = False
         self._rest = b""
         self._chunked = False
         self._left: int | None = None  # bytes of the body or of the current chunk still to come
@@ -42,22 +43,48 @@ class Response:
         """Neither chunked nor with a length: only the connection's end ends the body."""
         return self.status is not None and not self._chunked and "content-length" not in self.headers
 
+    @property
+    def pieces(self) -> Tape:
+        self.settle()
+        return self._pieces
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept."""
+        return self._reads.size + self._pieces.size
+
     def add(self, data: bytes, at_ns: int) -> None:
-        """Take a read; `settle` before the body is used. BrokenHttpError may be about an earlier read."""
-        if not self._chunked:
+        """Take a read. BrokenHttpError may be about an earlier one."""
+        if not self._chunked or not self._late:
             self.feed(data, at_ns)
             return
-        self._waiting.append((data, at_ns))
-        self._waiting_bytes += len(data)
-        # The end of a chunked body is an empty line, which may come in parts.
-        if len(data) < 4 or data.endswith(b"\r\n\r\n") or self._waiting_bytes > _MAX_WAITING_BYTES:  # noqa: PLR2004 - two line ends
+        self._reads.append(at_ns, data)
+        line_ended, self._line_ended = self._line_ended, data.endswith(b"\r\n")
+        if not self._line_ended:
+            self._late = len(data) > len(_END)  # else perhaps a part of the end
+        elif data.endswith(_END) or (line_ended and data == _LAST_CHUNK):
+            self.complete = True
+        else:
+            # A line end too many: trailers, or events with such line ends.
+            self._late = len(data) > len(_END) and not data.endswith(b"\r\n\r\n")
+        if not self._late:
             self.settle()
 
     def settle(self) -> None:
         """Take apart what has been added."""
-        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        for data, at_ns in waiting:
-            self.feed(data, at_ns)
+        if not self._reads.size:
+            return
+        reads, self._reads = self._reads, Tape()
+        ended, self.complete = self.complete, False
+        for read in reads:
+            self.feed(read.data, read.at_ns)
+        if ended and not self.complete:
+            raise BrokenHttpError("what looked like the last chunk was none")
+
+    def pack(self) -> None:
+        """Make small what is kept, once no more comes."""
+        self._reads.pack()
+        self._pieces.pack()
 
     def feed(self, data: bytes, at_ns: int) -> None:
         data = self._rest + data if self._rest else data
@@ -85,7 +112,7 @@ class Response:
 
     def _keep(self, data: bytes, at_ns: int) -> None:
         if data:
-            self.pieces.append(at_ns, data)
+            self._pieces.append(at_ns, data)
 
     def _take_head(self, data: bytes) -> bytes:
         end = data.find(b"\r\n\r\n")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct, field
 
+from bench_runner.client.http1 import BrokenHttpError
 from bench_runner.client.sse import events
 
 if TYPE_CHECKING:
@@ -91,6 +92,10 @@ def read_stream(exchange: Exchange) -> Stream:
     """Parse after the stream has ended, so that parsing delays no stamp."""
     stream = Stream(sent_ns=exchange.sent_ns, end_ns=exchange.end_ns)
     response = exchange.response
+    try:
+        response.settle()
+    except BrokenHttpError as exc:
+        return _faulty(stream, "broken_http", str(exc))
     if response.status is None:
         return _faulty(stream, exchange.fault or "truncated", exchange.fault_detail)
     if response.status != HTTP_OK:

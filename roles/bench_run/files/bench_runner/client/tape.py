@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,9 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# What may lie unpacked: for a few hundred streams at once no more than some MB.
-_LOOSE_BYTES = 16384
+# What may lie unpacked: for a few hundred streams at once no more than some MB. It differs from one to the
+# next: streams of one server grow alike, and all would be packed at once, which takes as long as some chunks.
+_LOOSE_BYTES = itertools.cycle(range(8192, 24576, 1024))
 _LEVEL = 1  # a stream's events are all alike: about a tenth is left, at 0.05 ms a block
 
 
@@ -37,12 +39,13 @@ class Tape:
         self._blocks: list[_Block] = []
         self._loose: list[Piece] = []
         self._loose_size = 0
+        self._limit = next(_LOOSE_BYTES)
 
     def append(self, at_ns: int, data: bytes) -> None:
         self._loose.append(Piece(at_ns, data))
         self.size += len(data)
         self._loose_size += len(data)
-        if self._loose_size >= _LOOSE_BYTES:
+        if self._loose_size >= self._limit:
             self.pack()
 
     def pack(self) -> None:

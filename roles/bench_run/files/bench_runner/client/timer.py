@@ -34,7 +34,7 @@ class Timer:
         self._every_ns = 0
         self._next_ns = 0
         self._handle: asyncio.TimerHandle | None = None
-        self._fd = _timerfd()
+        self._fd = make_timerfd()
         if self._fd is not None:
             self._loop.add_reader(self._fd, self._expired)
 
@@ -44,10 +44,7 @@ class Timer:
         if self._fd is None:
             self._arm_loop()
             return
-        at_ns = max(at_ns, 1)  # zero would switch it off
-        spec = _Spec(every_ns // _NS, every_ns % _NS, at_ns // _NS, at_ns % _NS)
-        if _LIBC.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, ctypes.byref(spec), None):
-            raise OSError(ctypes.get_errno(), "timerfd_settime")
+        set_timerfd(self._fd, at_ns, every_ns=every_ns)
 
     def close(self) -> None:
         if self._handle is not None:
@@ -102,10 +99,17 @@ class Alarm:
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def _timerfd() -> int | None:
+def make_timerfd() -> int | None:
     """None where the system has none, which only Linux has."""
     try:
         found = _LIBC.timerfd_create(time.CLOCK_MONOTONIC, _TFD_FLAGS)
     except AttributeError:
         return None
     return found if found >= 0 else None
+
+
+def set_timerfd(timer: int, at_ns: int, *, every_ns: int = 0) -> None:
+    at_ns = max(at_ns, 1)  # zero would switch it off
+    spec = _Spec(every_ns // _NS, every_ns % _NS, at_ns // _NS, at_ns % _NS)
+    if _LIBC.timerfd_settime(timer, _TFD_TIMER_ABSTIME, ctypes.byref(spec), None):
+        raise OSError(ctypes.get_errno(), "timerfd_settime")
