@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -106,7 +105,7 @@ class Live:
         self.state = state
         self._task = None
         found = standings(self.tasks, self.history, left=self.left)
-        ending = _pending_because(found) + in_summary(self._notes(found))
+        ending = in_summary(self._notes(found))
         said = message or summary(found, run=self.run, kept=self.kept) + ending
         self._message = "; ".join([said, *self._warnings])
         self.changed()
@@ -186,16 +185,6 @@ class Live:
         to_run = sum(1 for task in self.tasks if task.decision.action == "run")
         elapsed_s = time.monotonic() - self._started_s
         return remaining_s(self._measured, to_run, measured_s=self._measured_s, elapsed_s=elapsed_s)
-
-
-def _pending_because(found: list[Standing]) -> str:
-    """Why cells are pending at the end of a run that was not cut short."""
-    codes = Counter(
-        one.reason.partition(":")[0].replace("_", " ")
-        for one in found
-        if one.status == "pending" and one.reason
-    )
-    return "".join(f"; {number} pending ({code})" for code, number in codes.items())
 
 
 def remaining_s(measured: int, to_run: int, *, measured_s: float, elapsed_s: float) -> float | None:

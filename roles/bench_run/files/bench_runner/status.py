@@ -144,7 +144,10 @@ def summary(found: Sequence[Standing], *, run: str, kept: int) -> str:
     if kept == total:
         return f"{total} cells: all kept from before, nothing to run"
     measured = sum(1 for one in found if one.run == run and one.status not in {"skipped", "pending"})
-    parts = ", ".join(f"{number} {status}" for status, number in counts(found).items())
+    why = _pending_because(found)
+    parts = ", ".join(
+        f"{number} {status}{why if status == 'pending' else ''}" for status, number in counts(found).items()
+    )
     now = f" ({measured} measured now)" if measured else ""
     bad = [one for one in found if one.status in {"partial", "failed", "crashed", "interrupted"}]
     named = [
@@ -153,6 +156,15 @@ def summary(found: Sequence[Standing], *, run: str, kept: int) -> str:
     if len(bad) > _MOST_NAMED:
         named.append(f"{len(bad) - _MOST_NAMED} more")
     return f"{total} cells: {parts}{now}" + (f"; {', '.join(named)}" if named else "")
+
+
+def _pending_because(found: Sequence[Standing]) -> str:
+    """` (deadline)`: why cells are pending at the end of a run that was not cut short."""
+    pending = [one.reason.partition(":")[0] for one in found if one.status == "pending" and one.reason]
+    codes = {code.replace("_", " "): number for code, number in Counter(pending).items()}
+    if len(codes) > 1:
+        return f" ({', '.join(f'{number} {code}' for code, number in codes.items())})"
+    return "".join(f" ({code})" for code in codes)
 
 
 def as_text(shown: Status) -> str:

@@ -115,7 +115,7 @@ class _Parser:
         if token is None or token in _KEYWORDS or not re.match(r"['\"A-Za-z0-9_.+/@:-]", token):
             raise self.error("needed a value")
         self.at += 1
-        return token[1:-1] if token[0] in "'\"" else _as_value(token)
+        return _as_value(token[1:-1] if token[0] in "'\"" else token)
 
     def word(self, what: str) -> str:
         token = self.peek()
