@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 PART = 64 << 20  # a mark in the journal each time that so much more is verified
 READ_BACK = 1 << 18  # smaller than a core's own cache
+NEAR = 64 << 20  # of a disk, how far the workers may be ahead of one who does nothing but hash
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 
 
@@ -40,7 +41,7 @@ class Landing:
         self.target = target
         self._journal = journal
         self._tally = tally
-        self._lock = threading.Lock()
+        self._lock = threading.Condition(threading.Lock())
         self._full = False
         target.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
@@ -48,7 +49,7 @@ class Landing:
                 target.unlink()
         self._descriptor = self._open()
         self._hash, self.hashed = journal.verified_prefix(entry.name, self._descriptor)
-        self._hashing = False
+        self._hashing = self._following = False  # by somebody; and that one does nothing else
         self._marked = self.hashed
         self._gaps = [(self.hashed, self.size)] if self.hashed < self.size else []  # nobody's yet, in order
         self._runs: dict[int, tuple[int, Source]] = {}  # start → how far it has landed, and from where
@@ -126,6 +127,12 @@ class Landing:
         self._tally.land(len(block))
         return mine
 
+    def stay_near(self, at: int, stop: threading.Event) -> None:
+        """Wait for the worker at the hash: being far ahead of it gains nothing, and a kill would cost it."""
+        with self._lock:
+            while self._following and at - self.hashed > NEAR and not stop.is_set():
+                self._lock.wait(0.1)
+
     def hash_block(self, block: memoryview) -> None:
         """Hash the block that landed at the hash's position."""
         self._advance(block)
@@ -137,7 +144,7 @@ class Landing:
         with self._lock:
             if self._hashing or self._ready() == self.hashed:
                 return False
-            self._hashing = True
+            self._hashing = self._following = True
             return True
 
     def hash_ahead(self, buffer: memoryview, stop: threading.Event) -> None:
@@ -146,7 +153,8 @@ class Landing:
             with self._lock:
                 ready = self._ready()
                 if ready == self.hashed or stop.is_set():
-                    self._hashing = False
+                    self._hashing = self._following = False
+                    self._lock.notify_all()
                     return
             got = os.preadv(self._descriptor, [buffer[: min(READ_BACK, ready - self.hashed)]], self.hashed)
             if got == 0:
@@ -169,6 +177,7 @@ class Landing:
                 self._runs = {start: run for start, run in self._runs.items() if run[0] > end}
         with self._lock:
             self.hashed = end
+            self._lock.notify_all()
 
     # The end of it
 

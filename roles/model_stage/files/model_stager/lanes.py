@@ -52,9 +52,8 @@ class Watched:
         if not stopping:
             limit_s += self.allowance_s
         with self.lock:
-            if self.revoked or self.since is None:
-                return False
-            if time.monotonic() - self.since < limit_s:
+            since = self.since  # once: its thread may end the wait between two looks
+            if self.revoked or since is None or time.monotonic() - since < limit_s:
                 return False
             self.revoked = self.abandoned = True
             return True
@@ -111,6 +110,8 @@ class Lane(Watched):
                 while position < self.end:
                     if stop.is_set():
                         raise StoppedError("stopped")
+                    if not network:  # where many connections are faster than one, none of them waits
+                        self._landing.stay_near(position, stop)
                     # Read past up to where the lane's part begins, then all that is left of it.
                     most = self.end if position >= self.start else self.start
                     self.since = time.monotonic()
