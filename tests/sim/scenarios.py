@@ -29,6 +29,7 @@ class Scenario:
     next: tuple[str, str] | None = None  # the statuses of a good configuration after it
     next_says: str = ""
     why: str = ""
+    long: bool = False  # of the long tier: a neighbour in the table takes the same way
 
 
 def fault(name: str, where: dict[str, int] = MEASURED, **more: Any) -> dict[str, Any]:
@@ -63,7 +64,9 @@ SCENARIOS: dict[str, Scenario] = {
     "200 with an error event": Scenario(
         BAD, ("error_event",), says="illegal instruction", behaviour=fault("error_event")
     ),
-    "200 with an overflow event": Scenario(BAD, ("context_overflow",), behaviour=fault("overflow_event")),
+    "200 with an overflow event": Scenario(
+        BAD, ("context_overflow",), behaviour=fault("overflow_event"), long=True
+    ),
     "400 overflow": Scenario(
         BAD,
         ("context_overflow",),
@@ -72,22 +75,26 @@ SCENARIOS: dict[str, Scenario] = {
         why="the server says 2048 and takes 85: prompt 48 + output 40 does not fit",
     ),
     "no usage chunk": Scenario(BAD, ("no_usage",), behaviour=fault("no_usage")),
-    "no end mark": Scenario(BAD, ("no_done",), behaviour=fault("no_done")),
+    "no end mark": Scenario(BAD, ("no_done",), behaviour=fault("no_done"), long=True),
     "clean end of a stream without usage": Scenario(BAD, ("no_done",), behaviour=fault("clean_eof")),
     "broken inside a chunk": Scenario(BAD, ("truncated",), behaviour=fault("truncated")),
-    "reset": Scenario(BAD, ("reset",), behaviour=fault("reset")),
-    "a chunk that is no chunk": Scenario(BAD, ("broken_http",), behaviour=fault("broken_chunk")),
-    "bad JSON in an event": Scenario(BAD, ("bad_json",), behaviour=fault("bad_json")),
-    "JSON instead of a stream": Scenario(BAD, ("wrong_content_type",), behaviour=fault("wrong_type")),
-    "503 for one length": Scenario(BAD, ("http_503",), behaviour=fault("http_503")),
+    "reset": Scenario(BAD, ("reset",), behaviour=fault("reset"), long=True),
+    "a chunk that is no chunk": Scenario(BAD, ("broken_http",), behaviour=fault("broken_chunk"), long=True),
+    "bad JSON in an event": Scenario(BAD, ("bad_json",), behaviour=fault("bad_json"), long=True),
+    "JSON instead of a stream": Scenario(
+        BAD, ("wrong_content_type",), behaviour=fault("wrong_type"), long=True
+    ),
+    "503 for one length": Scenario(BAD, ("http_503",), behaviour=fault("http_503"), long=True),
     "early stop": Scenario(ODD, ("early_stop",), says="10 of 40 tokens", behaviour=fault("early_stop")),
     "wrong usage": Scenario(ODD, ("usage_below_chunks",), behaviour=fault("wrong_usage")),
-    "another prompt than planned": Scenario(ODD, ("prompt_length_differs",), behaviour=fault("wrong_prompt")),
+    "another prompt than planned": Scenario(
+        ODD, ("prompt_length_differs",), behaviour=fault("wrong_prompt"), long=True
+    ),
     "garbage tokens": Scenario(ODD, ("garbage_text",), says="!!!!", behaviour=fault("garbage")),
     "one of two is bad": Scenario(
-        ODD, ("zero_tokens",), says="1 of 2 requests", behaviour=fault("zero_tokens", times=1)
+        ODD, ("zero_tokens",), says="1 of 2 requests", behaviour=fault("zero_tokens", times=1), long=True
     ),
-    "one stall": Scenario(ODD, ("stalled",), behaviour=fault("stall", times=1)),
+    "one stall": Scenario(ODD, ("stalled",), behaviour=fault("stall", times=1), long=True),
     # The process lives and its health says 200, but nothing comes any more.
     "hang with static health": Scenario(
         UNFIT,
@@ -110,12 +117,13 @@ SCENARIOS: dict[str, Scenario] = {
         ("server_degraded", "warm_up_stalled"),
         "degraded",
         behaviour={"faults": [{"name": "stall", **WARM_UP}, {"name": "stall", **CANARY, "after": 1}]},
+        long=True,
     ),
     "zero tokens for all": Scenario(
         UNFIT, ("server_degraded",), "degraded", says="zero_tokens", behaviour=fault("zero_tokens", {})
     ),
     "503 for all": Scenario(
-        UNFIT, ("server_degraded",), "degraded", says="http_503", behaviour=fault("http_503", {})
+        UNFIT, ("server_degraded",), "degraded", says="http_503", behaviour=fault("http_503", {}), long=True
     ),
     "dead scheduler under a parent that lives on": Scenario(
         BAD,
@@ -126,7 +134,9 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     # It answers the canary, but not rightly.
     "garbage at once": Scenario(UNFIT, ("canary_garbage_text",), behaviour=fault("garbage", {})),
-    "early stop at once": Scenario(UNFIT, ("canary_early_stop",), behaviour=fault("early_stop", {})),
+    "early stop at once": Scenario(
+        UNFIT, ("canary_early_stop",), behaviour=fault("early_stop", {}), long=True
+    ),
     "below the floor speed": Scenario(
         UNFIT,
         ("canary_too_slow",),
@@ -155,7 +165,7 @@ SCENARIOS: dict[str, Scenario] = {
         behaviour=fault("die_in_chunk", at_token=12),
     ),
     "crash in the canary (b8)": Scenario(
-        AT_ONCE, ("canary_truncated",), "cuda_illegal_instruction", behaviour=fault("die", CANARY)
+        AT_ONCE, ("canary_truncated",), "cuda_illegal_instruction", behaviour=fault("die", CANARY), long=True
     ),
     "crash in the warm-up": Scenario(
         AT_ONCE,
@@ -205,6 +215,7 @@ SCENARIOS: dict[str, Scenario] = {
         says="it may have been the OOM killer",
         behaviour=dies("kill", []),
         unit={"notes": ["dmesg: read kernel buffer failed: Operation not permitted"]},
+        long=True,
     ),
     "OOM exit": Scenario(
         DIED,
@@ -224,6 +235,7 @@ SCENARIOS: dict[str, Scenario] = {
         ("server_crashed", "truncated", "not_sent"),
         "segmentation_fault",
         behaviour=dies("segv", []),
+        long=True,
     ),
     "restart in between": Scenario(
         DIED,
@@ -248,7 +260,7 @@ SCENARIOS: dict[str, Scenario] = {
         next=UNFIT,
         next_says=r"gpu_memory_held: .*GPU 0 uses 54104 MiB .* held by pid 4242 \(sglang::scheduler, 54100",
     ),
-    "GPU memory freed": Scenario(GOOD, unit={"gpu_mib": GPU_MIB}, next=GOOD),
+    "GPU memory freed": Scenario(GOOD, unit={"gpu_mib": GPU_MIB}, next=GOOD, long=True),
     "port kept": Scenario(
         GOOD,
         behaviour={"keep_port_s": 6},

@@ -48,7 +48,10 @@ def impatient(monkeypatch):
     monkeypatch.setattr(runner, "GpuWatch", lambda: GpuWatch(freed_s=0.1))
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+ROWS = [pytest.param(name, marks=[pytest.mark.long] if row.long else []) for name, row in SCENARIOS.items()]
+
+
+@pytest.mark.parametrize("name", ROWS)
 def test_a_scenario_ends_as_the_table_says(bench, request, impatient, name):
     row = SCENARIOS[name]
     port = free_port()

@@ -145,7 +145,8 @@ def _ask(command: Sequence[str], query: str) -> list[list[str]] | str:
         return f"{command[0]} can't be run: {exc.strerror}"
     text = done.stdout.decode(errors="replace")
     if done.returncode != 0:
-        said = (text + done.stderr.decode(errors="replace")).strip().splitlines()
+        # Its own words come first, on the standard output; of a program that fell over, the last line tells.
+        said = text.strip().splitlines()[:1] or done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         return f"nvidia-smi ended with {done.returncode}: {said[0] if said else 'no word'}"
     return [[part.strip() for part in line.split(",")] for line in text.splitlines() if line.strip()]
 
