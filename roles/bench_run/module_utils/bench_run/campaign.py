@@ -36,7 +36,8 @@ class Campaign:
         status, out, err = self.module.run_command(command)
         if status != 0:
             self.module.fail_json(msg=f"systemctl show {unit.unit_name(self.name)}: {(err or out).strip()}")
-        return unit.is_live(str(out).strip())
+        live: bool = unit.is_live(str(out).strip())
+        return live
 
     def differing(self) -> dict[str, tuple[str, str]]:
         """Files whose content isn't the wanted one: name -> before and after."""
@@ -99,6 +100,8 @@ class Campaign:
 
     def serving(self) -> list[str]:
         """The production units that are up and must be stopped for this campaign; refused unless allowed."""
+        up: list[str] = []
+        notes: list[str] = []
         try:
             up, notes = production.serving(
                 self.wanted["production_units"],
