@@ -23,7 +23,7 @@ def planned_models(models: Named, plan: dict[str, Any], configurations: Named) -
 
 
 def planned_sets(plan: dict[str, Any], configurations: Named) -> list[list[str]]:
-    """What each configuration serves at the same time, target and draft, in the plan's order; repeats left out."""
+    """What each configuration serves at once, target and draft, in the plan's order; repeats left out."""
     sets: list[list[str]] = []
     for configuration in planned_configurations(configurations, plan).values():
         names = [configuration[key] for key in ("model", "draft_model") if configuration.get(key)]

@@ -168,7 +168,7 @@ pending:
   returned: always
   type: list
 plan:
-  description: For a later switch, files to keep and what its unit needs; null when nothing waits for its turn.
+  description: For a later switch, the files to keep and what its unit needs; null when nothing has to wait.
   returned: always
   type: dict
 switch:
