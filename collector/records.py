@@ -67,7 +67,7 @@ class Distribution(Struct, frozen=True, forbid_unknown_fields=True):
     p99: float | None
 
 
-class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
+class Metrics(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     ttft_ms: Distribution | None
     tpot_ms: Distribution | None
     chunk_gap_ms: Distribution | None
@@ -82,6 +82,11 @@ class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
     draft_tokens: Count | None
     accepted_drafts: Count | None
     cached_tokens: Count | None
+    # Results from before these were measured don't have them.
+    ttft_content_ms: Distribution | None = None
+    ttft_due_ms: Distribution | None = None
+    stalls: Count | None = None
+    output_tps_steady: Annotated[float, Meta(gt=0)] | None = None
 
 
 class Cell(Struct, frozen=True, forbid_unknown_fields=True):

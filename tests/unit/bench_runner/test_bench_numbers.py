@@ -115,6 +115,48 @@ def test_what_the_server_does_not_say_is_not_zero():
     assert measured(stream(1, tokens=1)).tpot_ms is None
 
 
+def test_reasoning_is_a_token_and_no_answer_yet():
+    thinking = stream(50, 60, 70)
+    thinking.content_ns = 70 * MS
+    found = measured(thinking)
+    assert (found.ttft_ms.p50, found.ttft_content_ms.p50) == (50, 70)
+    plain = stream(50, 60)
+    plain.content_ns = 50 * MS
+    assert measured(plain).ttft_content_ms is None
+
+
+def test_an_open_loop_counts_from_when_a_request_was_due():
+    late = Measured(stream=stream(150, 160, sent_ms=100), speculation=None, due_ns=40 * MS)
+    found = metrics([late])
+    assert (found.ttft_ms.p50, found.ttft_due_ms.p50) == (50, 110)
+
+
+def test_stalls_are_gaps_far_above_the_usual_pace():
+    assert measured(stream(10, 20, 30, 40, 50, 250, 260)).stalls == 1
+    assert measured(stream(*range(0, 2000, 150))).stalls == 0
+
+
+def test_the_steady_state_leaves_out_the_ramp_and_the_drain():
+    # Two clients, three requests each of 100 ms and 10 tokens; the first wave comes 100 ms late.
+    waves = [
+        stream(*(first + 10 * number for number in range(1, 11)), sent_ms=sent)
+        for sent, first in ((0, 100), (200, 200), (300, 300))
+        for _ in range(2)
+    ]
+    found = measured(*waves)
+    assert found.output_tps == pytest.approx(60 / 0.4)
+    assert found.output_tps_steady == pytest.approx(20 / 0.1)
+    assert measured(*waves[:2]).output_tps_steady is None
+
+
+def test_what_the_client_doubts_is_not_given():
+    streams = [Measured(stream=stream(50, 60, 70), speculation=None) for _ in range(3)]
+    found = metrics(streams, doubted={"ttft_ms", "chunk_gap_ms"})
+    assert (found.ttft_ms, found.chunk_gap_ms, found.stalls) == (None, None, None)
+    assert found.tpot_ms.p50 == 10
+    assert found.e2e_ms.p50 == 70
+
+
 def test_times_that_the_stamps_cannot_show_are_not_given():
     together = stream(*([5.0] * 9), 6.0)
     assert measured(together).chunk_gap_ms is None

@@ -1,13 +1,15 @@
-"""Numbers of a cell from its requests. README.md of the role has the definitions; only ok requests count."""
+"""Numbers of a cell from its ok requests. METRICS.md beside this file has the definitions."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from bench_runner.client.stream import Stream
 
@@ -18,6 +20,19 @@ _MS = 1e6
 MAX_TOGETHER = 0.05
 # The share of answers whose tokens must have come apart for a time per token to be given.
 MIN_SEEN = 0.8
+# A gap is a stall from this on, and this many times the median gap.
+_STALL_MS = 100.0
+_STALL_TIMES = 10
+# The share of the time that a steady state must have lasted.
+_MIN_STEADY = 0.25
+# Which figures go with a doubted one.
+_NEEDS: dict[str, set[str]] = {
+    "ttft_ms": {"ttft_ms"},
+    "ttft_content_ms": {"ttft_ms"},
+    "ttft_due_ms": {"ttft_ms"},
+    "tpot_ms": {"tpot_ms"},
+    "e2e_ms": {"e2e_ms"},
+}
 
 
 class Distribution(Struct, frozen=True, kw_only=True):
@@ -38,7 +53,7 @@ class Speculation(Struct, frozen=True, kw_only=True):
     accepted_drafts: int | None
 
 
-class Metrics(Struct, frozen=True, kw_only=True):
+class Metrics(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ttft_ms: Distribution | None
     tpot_ms: Distribution | None
     chunk_gap_ms: Distribution | None
@@ -53,6 +68,10 @@ class Metrics(Struct, frozen=True, kw_only=True):
     draft_tokens: int | None
     accepted_drafts: int | None
     cached_tokens: int | None
+    ttft_content_ms: Distribution | None = None
+    ttft_due_ms: Distribution | None = None
+    stalls: int | None = None
+    output_tps_steady: float | None = None
 
 
 class Measured(Struct, frozen=True, kw_only=True):
@@ -60,6 +79,7 @@ class Measured(Struct, frozen=True, kw_only=True):
 
     stream: Stream
     speculation: Speculation | None
+    due_ns: int | None = None  # in an open loop
 
 
 def distribution(values: Sequence[float]) -> Distribution | None:
@@ -77,8 +97,11 @@ def distribution(values: Sequence[float]) -> Distribution | None:
     )
 
 
-def metrics(measured: Sequence[Measured]) -> Metrics:
-    """Of at least one request; each has usage and text, or it wouldn't be ok."""
+def metrics(measured: Sequence[Measured], *, doubted: Collection[str] = ()) -> Metrics:
+    """Of at least one request; each has usage and text, or it wouldn't be ok. What is doubted isn't given.
+
+    Without `output_tps` there are no metrics at all: whoever doubts that has no use for this.
+    """
     streams = [one.stream for one in measured]
     completions = [stream.usage.completion_tokens for stream in streams if stream.usage]
     started_ns = min(stream.sent_ns for stream in streams)
@@ -89,10 +112,11 @@ def metrics(measured: Sequence[Measured]) -> Metrics:
         [one.verify_steps if one else None for one in said]
     )  # None: not said of every request
     e2e_ns = [stream.chunks_ns[-1] - stream.sent_ns for stream in streams]
-    return Metrics(
+    gaps = None if "chunk_gap_ms" in doubted else _gaps_ms(streams)
+    found = Metrics(
         ttft_ms=distribution([(s.chunks_ns[0] - s.sent_ns) / _MS for s in streams]),
         tpot_ms=_tpot_ms(streams, completions),
-        chunk_gap_ms=_chunk_gap_ms(streams),
+        chunk_gap_ms=distribution(gaps or []),
         e2e_ms=distribution([ns / _MS for ns in e2e_ns]),
         output_tps=sum(completions) / wall_s,
         output_tps_per_user=sum(n / (ns / 1e9) for n, ns in zip(completions, e2e_ns)) / len(completions),
@@ -104,7 +128,15 @@ def metrics(measured: Sequence[Measured]) -> Metrics:
         draft_tokens=_sum_if_all([one.draft_tokens if one else None for one in said]),
         accepted_drafts=_sum_if_all([one.accepted_drafts if one else None for one in said]),
         cached_tokens=_sum_if_all([s.usage.cached_tokens if s.usage else None for s in streams]),
+        ttft_content_ms=_ttft_content_ms(streams),
+        ttft_due_ms=distribution(
+            [(m.stream.chunks_ns[0] - m.due_ns) / _MS for m in measured if m.due_ns is not None]
+        ),
+        stalls=_stalls(gaps) if gaps else None,
+        output_tps_steady=_steady_tps(streams, completions),
     )
+    unsure = [name for name, needs in _NEEDS.items() if needs & set(doubted)]
+    return msgspec.structs.replace(found, **dict.fromkeys(unsure))
 
 
 def run_together(streams: Sequence[Stream]) -> tuple[int, int]:
@@ -128,12 +160,40 @@ def _tpot_ms(streams: Sequence[Stream], completions: Sequence[int]) -> Distribut
     return distribution([(s.chunks_ns[-1] - s.chunks_ns[0]) / _MS / (tokens - 1) for s, tokens in seen])
 
 
-def _chunk_gap_ms(streams: Sequence[Stream]) -> Distribution | None:
+def _gaps_ms(streams: Sequence[Stream]) -> list[float] | None:
     """Not given when too many chunks came in one read: their gaps are the reads', not the server's."""
     together, chunks = run_together(streams)
     if together > chunks * MAX_TOGETHER:
         return None
-    return distribution([(b - a) / _MS for s in streams for a, b in zip(s.chunks_ns, s.chunks_ns[1:])])
+    return [(b - a) / _MS for s in streams for a, b in zip(s.chunks_ns, s.chunks_ns[1:])]
+
+
+def _stalls(gaps: Sequence[float]) -> int:
+    """Gaps that a reader would notice, and that aren't this cell's usual pace."""
+    limit_ms = max(_STALL_MS, _STALL_TIMES * percentile(sorted(gaps), 50))
+    return sum(1 for gap in gaps if gap > limit_ms)
+
+
+def _ttft_content_ms(streams: Sequence[Stream]) -> Distribution | None:
+    """Only where it says something else than the first token of any kind: reasoning came before."""
+    came = [(s.content_ns, s.sent_ns) for s in streams if s.content_ns is not None]
+    if all(s.content_ns == s.chunks_ns[0] for s in streams):
+        return None
+    return distribution([(content_ns - sent_ns) / _MS for content_ns, sent_ns in came])
+
+
+def _steady_tps(streams: Sequence[Stream], completions: Sequence[int]) -> float | None:
+    """From the first answer's end to the last request's sending, where that is a good part of the time."""
+    begin_ns = min(stream.chunks_ns[-1] for stream in streams)
+    end_ns = max(stream.sent_ns for stream in streams)
+    whole_ns = max(s.chunks_ns[-1] for s in streams) - min(s.sent_ns for s in streams)
+    if end_ns - begin_ns < whole_ns * _MIN_STEADY:
+        return None
+    tokens = sum(
+        count * (bisect_right(s.chunks_ns, end_ns) - bisect_right(s.chunks_ns, begin_ns)) / len(s.chunks_ns)
+        for s, count in zip(streams, completions)
+    )
+    return tokens / ((end_ns - begin_ns) / 1e9) or None
 
 
 def _sum_if_all(values: Sequence[int | None]) -> int | None:
