@@ -1,4 +1,4 @@
-"""Real systemd: what serves on a node is down while a campaign's unit runs, and up again whatever ended it."""
+"""Real systemd: what serves on a node is down while a campaign runs, and up again whatever ended it."""
 
 import shlex
 import time

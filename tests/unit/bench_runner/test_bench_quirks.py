@@ -2,13 +2,14 @@
 
 import json
 
+import jsonschema
 import pytest
 from bench_runner.cli import main
 from bench_runner.errors import BenchError
 from bench_runner.quirks.store import read_memory
 
 from tests.unit.bench_runner.campaign_words import events, statuses, two_plan
-from tests.unit.bench_runner.conftest import SMALL_PLAN
+from tests.unit.bench_runner.conftest import ROOT, SMALL_PLAN
 
 B8 = "tp1-ddtree-b8"
 NAME = "cuda_illegal_instruction_tp1_ddtree_b8"
@@ -220,6 +221,8 @@ class TestAPersonsWord:
         assert statuses(bench)[f"{B8}.code.8.r1"] == "ok"
 
     def test_show_and_json_are_for_programs(self, proved, capsys):
+        schema = json.loads((ROOT / "collector/schemas/quirks.schema.json").read_bytes())
+        jsonschema.validate(json.loads(proved.folder.quirks.read_bytes()), schema)
         assert self.quirks(proved, "show", NAME) == 0
         shown = json.loads(capsys.readouterr().out)
         assert [sighting["cell"] for sighting in shown["node"]["seen"]] == [f"{B8}.code.8.r1"] * 2
