@@ -49,6 +49,18 @@ def test_prompts_of_different_purposes_differ_from_their_first_words_on():
     assert PromptMaker(2, count_tokens).prompt("code/64/1/0", 64) != texts[0]
 
 
+def test_prompts_share_as_much_as_is_asked_for_and_no_more():
+    maker = PromptMaker(1, count_tokens)
+    one, other = (maker.prompt(f"concurrency/4/1/{number}", 300, shared=200) for number in range(2))
+    head = maker.prompt("shared", 200)
+    assert count_tokens(one) == count_tokens(other) == 300
+    assert one.startswith(head)
+    assert other.startswith(head)
+    assert one[len(head) :][:12] != other[len(head) :][:12]
+    assert count_tokens(maker.prompt("x", 25000, shared=20000)) == 25000
+    assert not maker.prompt("concurrency/4/1/0", 300).startswith(head[:20])
+
+
 def test_a_prompt_costs_few_questions():
     asked = []
 

@@ -1,6 +1,7 @@
 """Prompts of an exact length by the server's own tokenizer, each with its own beginning.
 
-The beginning (a nonce) makes a prefix cache useless between requests; the server itself counts the tokens.
+The beginning (a nonce) makes a prefix cache useless between requests, unless a shared one is asked for, as
+the requests of an application have it. The server itself counts the tokens.
 """
 
 from __future__ import annotations
@@ -53,19 +54,24 @@ class PromptMaker:
         self.count = count
         self.kept = kept if kept is not None else {}
 
-    def prompt(self, purpose: str, tokens: int) -> str:
-        """A text of exactly `tokens` tokens; the same purpose gives the same text."""
-        key = (purpose, tokens)
+    def prompt(self, purpose: str, tokens: int, *, shared: int = 0) -> str:
+        """A text of exactly `tokens` tokens; its first `shared` are those of all prompts that share as many.
+
+        The same purpose gives the same text.
+        """
+        key = (f"{purpose}+{shared}" if shared else purpose, tokens)
         text = self.kept.get(key)
         if text is None or self.count(text) != tokens:
-            text = self._make(purpose, tokens)
+            head = self.prompt("shared", shared) if shared else ""
+            text = self._make(purpose, tokens, head)
             self.kept[key] = text
         return text
 
-    def _make(self, purpose: str, tokens: int) -> str:
+    def _make(self, purpose: str, tokens: int, head: str) -> str:
         nonce = sha256_of(f"{self.seed}/{purpose}".encode())[:12]
-        pieces = [f"# {nonce}\n"]
+        pieces = [f"{head}# {nonce}\n"]
         source = _code(random.Random(f"{self.seed}/{purpose}"))  # noqa: S311 - text, not secrets
+        shared = self.count(head) if head else 0
         per_piece = 12.0  # a first guess; corrected by each count
         best = ""
         for _ in range(_MAX_STEPS):
@@ -76,7 +82,7 @@ class PromptMaker:
             if counted > tokens:
                 break
             best = text
-            per_piece = max(counted / len(pieces), 1.0)
+            per_piece = max((counted - shared) / len(pieces), 1.0)
             missing = int((tokens - counted) / per_piece * 0.98)
             pieces.extend(next(source) for _ in range(max(missing, 1)))
         return self._close(best, "".join(pieces)[len(best) :], tokens)
