@@ -59,6 +59,8 @@ class Artist:
         if "concurrency" in workloads:
             drawn.append(self._lines("concurrency", "output_tps", "All clients together", "tok/s in total"))
             drawn.append(self._lines("concurrency", "output_tps_per_user", "Each client", "tok/s per user"))
+        if "rate" in workloads:
+            drawn.append(self._lines("rate", "ttft_ms_p50", "Time to first token", "TTFT p50, ms"))
         if "context" in workloads:
             drawn.append(self._lines("context", "ttft_ms_p50", "Time to first token", "TTFT p50, ms"))
             drawn.append(self._lines("context", "output_tps", "Speed after a long prompt", "tok/s"))

@@ -70,12 +70,14 @@ POINT_WORDS = {
     "code": "output tokens",
     "context": "prompt tokens",
     "concurrency": "clients",
+    "rate": "requests/s",
     "agentic": "turns",
 }
 WORKLOAD_TITLES = {
     "code": "Code",
     "context": "Context",
     "concurrency": "Concurrency",
+    "rate": "Open loop",
     "agentic": "Agentic",
 }
 
@@ -83,4 +85,5 @@ WORKLOAD_TITLES = {
 def point_title(workload: Workload, value: int) -> str:
     """1,024 output tokens; 1 client."""
     words = POINT_WORDS[workload]
-    return f"{value:,} {words.removesuffix('s') if value == 1 else words}"
+    one = "request/s" if workload == "rate" else words.removesuffix("s")
+    return f"{value:,} {one if value == 1 else words}"

@@ -22,6 +22,7 @@ POINT_UNITS = {
     "code": "output_tokens",
     "context": "prompt_tokens",
     "concurrency": "clients",
+    "rate": "requests_per_s",
     "agentic": "turns",
 }
 DISTRIBUTIONS = ("ttft_ms", "tpot_ms", "chunk_gap_ms", "e2e_ms")

@@ -78,6 +78,7 @@ CHAPTERS = frozenset(
         "accept-length",
         "context-curve",
         "concurrency-curve",
+        "rate-curve",
         "agentic-curve",
     }
 )

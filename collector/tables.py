@@ -109,6 +109,8 @@ def chapters(points: Points) -> tuple[Chapter, ...]:
         found.append(context_curve(points))
     if "concurrency" in workloads:
         found.append(concurrency_curve(points))
+    if "rate" in workloads:
+        found.append(rate_curve(points))
     if "agentic" in workloads:
         found.append(agentic(points))
     return tuple(found)
@@ -197,6 +199,18 @@ def concurrency_curve(points: Points) -> Chapter:
         ("TPOT p50 ms", "tpot_ms_p50"),
     )
     return _curve(points, "concurrency", "Concurrency curve", columns)
+
+
+def rate_curve(points: Points) -> Chapter:
+    """What requests wait for when they come as they come."""
+    columns = (
+        ("TTFT p50 ms", "ttft_ms_p50"),
+        ("TTFT p99 ms", "ttft_ms_p99"),
+        ("TPOT p50 ms", "tpot_ms_p50"),
+        ("e2e p50 ms", "e2e_ms_p50"),
+        ("tok/s", "output_tps"),
+    )
+    return _curve(points, "rate", "Open loop", columns)
 
 
 def agentic(points: Points) -> Chapter:

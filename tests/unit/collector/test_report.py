@@ -241,6 +241,17 @@ def test_one_point_a_workload_is_drawn(layout, page):
     assert page().tags.count("svg") == 4
 
 
+def test_an_open_loop_has_its_chart(layout, page):
+    plan = {
+        "baseline": "tp1-auto",
+        "configurations": ["tp1-auto"],
+        "repeats": 1,
+        "workloads": {"rate": {"points": [1, 4]}},
+    }
+    CampaignBuilder(layout.raw / "ct200" / "lab-small", plan=plan).start().run_all()
+    assert page().tags.count("svg") == 1
+
+
 def test_the_same_files_give_the_same_page(campaign, layout, read):
     campaign.run_all()
     path = write_report(layout, read())

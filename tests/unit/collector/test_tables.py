@@ -69,6 +69,13 @@ def test_no_cell_of_any_table_is_blank_or_a_zero(campaign, read):
     assert not {"", "0", "0.0", "0.00", "0.000", "nan", "None"} & set(texts)
 
 
+def test_an_open_loop_has_a_curve_by_its_rate(layout, read):
+    plan = {**PLAN, "workloads": {"rate": {"points": [1, 4]}}}
+    CampaignBuilder(layout.raw / "ct200" / "lab-small", plan=plan).start().run_all()
+    assert table(read, "throughput-rate").columns == ("configuration", "1 request/s", "4 requests/s")
+    assert "TTFT p50 ms" in table(read, "rate-curve").columns
+
+
 def test_a_point_without_baseline_says_so(campaign, read):
     campaign.run_all(tp1_auto__code__64={"status": "failed"})
     rows = table(read, "throughput-code").rows
