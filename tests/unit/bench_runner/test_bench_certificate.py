@@ -65,8 +65,9 @@ TOGETHER = [stream(50, 60, 80, 80, 90) for _ in range(20)]
         (APART, {}, Sending(turnaround=lag(9, 5), turnaround_share=0.001), set()),
         (APART, {}, Sending(turnaround=lag(9, 5), turnaround_share=0.05), set(METRICS)),
         (APART, {}, Sending(late=lag(1), target_rps=200, achieved_rps=199.5), set()),
+        (APART, {}, Sending(late=lag(40), late_share=0.01, target_rps=200, achieved_rps=200), set()),
         (APART, {}, Sending(late=lag(1), target_rps=200, achieved_rps=92), set(METRICS)),
-        (APART, {}, Sending(late=lag(40), target_rps=200, achieved_rps=200), set(METRICS)),
+        (APART, {}, Sending(late=lag(40), late_share=0.1, target_rps=200, achieved_rps=200), set(METRICS)),
         ([], {"clock_steps_ms": [300]}, Sending(), set()),
     ],
     ids=[
@@ -87,6 +88,7 @@ TOGETHER = [stream(50, 60, 80, 80, 90) for _ in range(20)]
         "little of the time",
         "slow to send again",
         "open loop kept",
+        "open loop late at times",
         "open loop too slow",
         "open loop late",
         "nothing measured",

@@ -31,6 +31,8 @@ MAX_FIRST_TOGETHER = 0.01
 MAX_UNSTAMPED = 0.001
 MAX_STEAL = 0.10
 MAX_RATE_ERROR = 0.01
+# Of an open loop's requests, that were sent later than LATE_MS after they were due.
+MAX_LATE = 0.05
 
 
 class Doubt(Struct, frozen=True):
@@ -107,9 +109,9 @@ def _sent_otherwise(streams: Sequence[Stream], sending: Sending) -> list[str]:
         found.append(
             f"clients took {turnaround.p50_ms:.1f} ms to send again, {share:.1%} of the requests' time"
         )
-    late = sending.late
-    if late and late.p99_ms > max(FLOOR_MS, _ttft_ms(streams) * RELATIVE):
-        found.append(f"requests were sent up to {late.p99_ms:.1f} ms after they were due (p99)")
+    late, late_share = sending.late, sending.late_share or 0.0
+    if late and late_share > MAX_LATE and late.p99_ms > _ttft_ms(streams) * RELATIVE:
+        found.append(f"{late_share:.0%} of the requests were sent late, up to {late.p99_ms:.1f} ms (p99)")
     if sending.target_rps and sending.achieved_rps:
         error = sending.achieved_rps / sending.target_rps - 1
         if abs(error) > MAX_RATE_ERROR:

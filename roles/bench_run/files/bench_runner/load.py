@@ -57,12 +57,16 @@ class Progress(Struct):
     started_ns: int | None = None
 
 
+LATE_MS = 2.0
+
+
 class Sending(Struct, frozen=True, kw_only=True):
     """How the client kept to its part of the load: the server can't be held to what it wasn't asked."""
 
     turnaround: LagSummary | None = None  # closed loop: from an answer's last byte to the next request
     turnaround_share: float | None = None  # of the time in which requests ran
     late: LagSummary | None = None  # open loop: from when a request was due to when it was sent
+    late_share: float | None = None  # of the requests, that were sent more than LATE_MS after they were due
     target_rps: float | None = None
     achieved_rps: float | None = None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bench_runner.arrivals import rate_of
 from bench_runner.client.lags import Lags
 from bench_runner.client.timer import Timer
-from bench_runner.load import Load, Script, Sending
+from bench_runner.load import LATE_MS, Load, Script, Sending
 
 if TYPE_CHECKING:
     import socket
@@ -51,6 +51,7 @@ class OpenLoad(Load):
         self._start_ns = 0
         self._next = 0
         self._late = Lags()
+        self._late_requests = 0
         self._sent_ns: list[int] = []
         self._free: list[Connection] = []
         self._more: list[Connection] = []
@@ -62,6 +63,7 @@ class OpenLoad(Load):
     def sending(self) -> Sending:
         return Sending(
             late=self._late.summary(),
+            late_share=self._late_requests / len(self._sent_ns) if self._sent_ns else None,
             target_rps=rate_of(self._schedule[: len(self._sent_ns)]),
             achieved_rps=rate_of(self._sent_ns),
         )
@@ -130,7 +132,9 @@ class OpenLoad(Load):
             self._free.append(connection)
         sent_ns = self._answers[number][0].sent_ns
         self._sent_ns.append(sent_ns)
-        self._late.add(sent_ns - self._start_ns - self._schedule[number])
+        late_ns = sent_ns - self._start_ns - self._schedule[number]
+        self._late.add(late_ns)
+        self._late_requests += late_ns > LATE_MS * 1e6
 
     async def _spare(self) -> None:
         connection = self._another()
