@@ -32,8 +32,8 @@ FORETELLS_DEATH = BROKEN_CONNECTION | {"error_event", "zero_tokens", "no_usage",
 # A server that answers so to a short request doesn't generate, whatever its health says.
 _CANNOT_GENERATE = FORETELLS_DEATH - {"no_usage"} | {"timed_out", "no_content", "no_tokenizer"}
 
-# A text that long of nothing but one mark is no text: models say so whose numbers have become NaN (token 0, "!" in
-# many vocabularies). Broken characters are no sign: a model with random weights says them too.
+# A text that long of nothing but one mark is no text: models say so whose numbers have become NaN (token 0,
+# "!" in many vocabularies). Broken characters are no sign: a model with random weights says them too.
 _TELLING_CHARS = 24
 
 
