@@ -19,7 +19,9 @@ options:
     elements: dict
     required: true
   models:
-    description: Models to look for; each with C(name), C(path), C(needs) and C(as_file).
+    description:
+      - Models to look for; each with C(name), C(path), C(needs) and C(as_file).
+      - One that is not there yet, and takes its place later, has the names of its files in C(files).
     type: list
     elements: dict
     required: true

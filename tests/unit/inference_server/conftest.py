@@ -9,6 +9,8 @@ import ansible.module_utils
 import pytest
 import yaml
 
+from .control_machine import Machine
+
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles/inference_server"
 _MODULE_UTILS = str(ROLE / "module_utils")
@@ -100,6 +102,7 @@ def settings_of(templates):
             "templates": templates,
             "model_paths": {name: f"/dev/shm/{name}" for name in variables["models"]},
             "model_digests": {name: f"sha256:{name}" for name in variables["models"]},
+            "deferred_models": {},
             "host": "127.0.0.1",
             "port": 30000,
             "unit_dir": "/etc/systemd/system",
@@ -148,3 +151,14 @@ def node_with_all(filters, help_of):
         }
 
     return make
+
+
+@pytest.fixture(scope="session")
+def control():
+    return load("files/inference_control.py")
+
+
+@pytest.fixture
+def machine(control, tmp_path):
+    """A node with two configurations, of which none runs."""
+    return Machine(control, tmp_path)

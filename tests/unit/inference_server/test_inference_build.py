@@ -249,6 +249,25 @@ def test_a_model_that_lacks_files_names_them(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("files", "file", "problem"),
+    [
+        (["README.md", "a.gguf"], "a.gguf", None),
+        (["b-00001-of-00002.gguf", "b-00002-of-00002.gguf"], "b-00001-of-00002.gguf", None),
+        (["sub/a.gguf", "config.json"], None, "has no *.gguf (found: config.json): stage it again"),
+        (["a.gguf", "b.gguf"], None, "has several GGUF files"),
+    ],
+)
+def test_a_model_whose_turn_comes_later_is_judged_by_the_names_of_its_files(tmp_path, files, file, problem):
+    found = describe_model({**model(tmp_path / "m"), "files": files}, US)
+
+    assert (found["path"], found["file"]) == (str(tmp_path / "m"), file)
+    if problem is None:
+        assert found["problem"] is None
+    else:
+        assert found["problem"].startswith(f"that waits for its turn in {tmp_path} {problem}")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can look as somebody else")
 def test_a_model_that_the_engines_user_may_not_read_is_named(tmp_path):
     (tmp_path / "a.gguf").write_bytes(b"GGUF")

@@ -37,6 +37,7 @@ def declare(templates):
             "templates": templates,
             "model_paths": {"m": "/dev/shm/m"},
             "model_digests": {},
+            "deferred_models": {},
             "program_dir": "/usr/local/lib/inference-server",
             "host": "127.0.0.1",
             "port": 30000,

@@ -98,6 +98,7 @@ def test_the_description_names_what_is_measured_and_where_it_answers(engines, si
         "served_model": "tiny",
         "model_path": "/dev/shm/tiny",
         "model_digest": "sha256:1",
+        "draft_model": None,
         "draft_model_path": None,
         "tensor_parallelism": 1,
         "context_tokens": 2048,
@@ -117,7 +118,7 @@ def test_the_description_names_the_gpus_the_draft_and_where_the_key_is(templates
 
     told = served.description
     assert told["visible_gpus"] == "0,1,2,3"
-    assert told["draft_model_path"] == "/dev/shm/draft"
+    assert (told["draft_model"], told["draft_model_path"]) == ("draft", "/dev/shm/draft")
     assert told["api_key_file"] == "/etc/keys/api"
     assert served.credentials == {"api_key": "/etc/keys/api"}
 

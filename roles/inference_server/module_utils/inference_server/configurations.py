@@ -174,6 +174,7 @@ def _describe(name: str, declared: Mapping[str, Any], engine: Engine, site: Site
         "served_model": model.name,
         "model_path": model.path,
         "model_digest": model.digest,
+        "draft_model": site.places[draft].name if draft else None,
         "draft_model_path": site.places[draft].path if draft else None,
         "tensor_parallelism": int(declared["tensor_parallelism"]),
         "context_tokens": int(declared["context_tokens"]),

@@ -30,8 +30,13 @@ def pick_file(names: Sequence[str]) -> str | None:
 
 
 def describe_model(model: Mapping[str, Any], account: Account) -> dict[str, Any]:
-    """Files, the file to name, and the problem of one model."""
+    """The file to name, and the problem, of one model.
+
+    One whose turn in memory comes later (`files` has their names) is judged by what will be there.
+    """
     path = Path(model["path"])
+    if model.get("files") is not None:
+        return _describe_deferred(model, path)
     nothing = {"path": str(path), "file": None, "problem": None}
     try:
         names = sorted(entry.name for entry in os.scandir(path) if entry.is_file())
@@ -39,21 +44,9 @@ def describe_model(model: Mapping[str, Any], account: Account) -> dict[str, Any]
         return {**nothing, "problem": f"is not at {path}: stage it first (playbooks/stage.yml)"}
     except OSError as exc:
         return {**nothing, "problem": f"at {path} cannot be listed: {exc.strerror}"}
-    lacking = [pattern for pattern in model["needs"] if not fnmatch.filter(names, pattern)]
-    if lacking:
-        return {
-            **nothing,
-            "problem": (
-                f"at {path} has no {' and no '.join(lacking)} (found: {', '.join(names[:5]) or 'nothing'}):"
-                " stage it again (playbooks/stage.yml)"
-            ),
-        }
+    if problem := _unfit(model, names):
+        return {**nothing, "problem": f"at {path} {problem}"}
     file = pick_file(names)
-    if model["as_file"] and file is None:
-        return {
-            **nothing,
-            "problem": f"at {path} has several GGUF files, and no one of them is the first part",
-        }
     wanted = [
         str(path / name) for name in names if any(fnmatch.fnmatch(name, need) for need in model["needs"])
     ]
@@ -61,3 +54,24 @@ def describe_model(model: Mapping[str, Any], account: Account) -> dict[str, Any]
     if ran.status != 0:
         return {**nothing, "problem": f"at {path} cannot be read by the user {account.name}: {ran.last_line}"}
     return {**nothing, "file": file if model["as_file"] else None}
+
+
+def _describe_deferred(model: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    names = sorted(name for name in model["files"] if "/" not in name)
+    problem = _unfit(model, names)
+    return {
+        "path": str(path),
+        "file": pick_file(names) if model["as_file"] and not problem else None,
+        "problem": f"that waits for its turn in {path.parent} {problem}" if problem else None,
+    }
+
+
+def _unfit(model: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """What the names of a model's files say against it."""
+    lacking = [pattern for pattern in model["needs"] if not fnmatch.filter(names, pattern)]
+    if lacking:
+        found = ", ".join(names[:5]) or "nothing"
+        return f"has no {' and no '.join(lacking)} (found: {found}): stage it again (playbooks/stage.yml)"
+    if model["as_file"] and pick_file(names) is None:
+        return "has several GGUF files, and no one of them is the first part"
+    return None

@@ -27,7 +27,7 @@ def engine_of(settings: Mapping[str, Any], name: str) -> Engine:
 def needs(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What the declared configurations need of a node, and every problem that needs no look at it.
 
-    `settings`: configurations, engines, templates, model_paths, program_dir.
+    `settings`: configurations, engines, templates, model_paths, deferred_models, program_dir.
     """
     problems: list[str] = []
     engines = {}
@@ -54,6 +54,7 @@ def needs(settings: Mapping[str, Any]) -> dict[str, Any]:
                 "path": settings["model_paths"][model],
                 "needs": list(engine.needs),
                 "as_file": engine.model_is_file,
+                "files": settings["deferred_models"].get(model),
             }
     return {
         "problems": [],
