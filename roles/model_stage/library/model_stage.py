@@ -175,6 +175,10 @@ switch:
   description: Whether a plan of an earlier run is there, and whether systemd is.
   returned: always
   type: dict
+deferred:
+  description: The names of the files of each model whose turn comes later, by its name.
+  returned: always
+  type: dict
 paths:
   description: Where each model is, or will be when its turn comes, by its name.
   returned: always

@@ -38,6 +38,7 @@ def check(
         "why": placed.why,
         "digest": plan.manifest.digest,
         "files": len(plan.manifest.files),
+        "names": [entry.name for entry in plan.manifest.files],
         "total_bytes": plan.manifest.total_bytes,
         "memory_bytes": placed.memory_bytes,
         "come_bytes": placed.come_bytes,

@@ -123,4 +123,5 @@ class Arranger:
 def deferred_record(answer: Answer, announcement: str) -> Answer:
     """Of a model whose turn comes later; what is known of it is known now."""
     record = {**state.record(answer), "action": DEFERRED, "place": DEFERRED, "summary": announcement}
+    record["names"] = answer["names"]  # an engine may be configured before its model is there
     return {**record, "come_bytes": answer["come_bytes"], "copy_files": answer["copy_files"]}

@@ -212,8 +212,8 @@ class Staging:
         answer["paths"] = {name: paths.get(name, str(Path(self._root, name))) for name in self._models}
         answer["digests"] = {record["model"]: record["digest"] for record in done}
         answer["bytes"] = {each["model"]: each["total_bytes"] for each in done if each["place"] == MEMORY}
-        deferred = any(record["place"] == DEFERRED for record in done)
-        answer["plan"] = switch_plan(self._wanted, self._python) if deferred else None
+        answer["deferred"] = {each["model"]: each["names"] for each in done if each["place"] == DEFERRED}
+        answer["plan"] = switch_plan(self._wanted, self._python) if answer["deferred"] else None
         left = (Path(self._wanted["plan_dir"]) / "plan.json").is_file()
         answer["switch"] = {"left": left, "systemd": isinstance(self._launcher, runner.Systemd)}
         if queue.pending:
@@ -226,7 +226,7 @@ class Staging:
             answer["summary"] = "; ".join(sentences)
             answer["waited_s"] = self._waited(done)
             if not self._module.check_mode:
-                answer["recovery"] = {"staged": done}
+                answer["recovery"] = {"staged": list(map(state.record, done))}
         self._module.exit_json(**answer)
 
     def _holds(self, done: list[dict[str, Any]]) -> list[dict[str, Any]]:
