@@ -156,6 +156,7 @@ class Event(Struct, frozen=True):
         "cell_started",
         "cell_ended",
         "cell_skipped",
+        "models_staged",
         "server_starting",
         "server_ready",
         "server_stopped",

@@ -140,6 +140,67 @@ class Unit:
                 return
 
 
+@dataclass
+class Switch:
+    """The unit model-stage-switch@ of the role model_stage, for models that take turns.
+
+    `scripts` has what a set's switch writes, one state after the other; the last one stays. The unit rests
+    `seconds` after it was asked for.
+    """
+
+    sets: list[list[str]]
+    models: dict[str, list[str]]  # configuration -> its models
+    scripts: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    seconds: float = 0.3
+    unit_fails: bool = False  # before it writes anything
+    begun: list[int] = field(default_factory=list)
+    _since: float = 0.0
+    _before: dict[str, Any] = field(default_factory=dict)
+
+    def stage(self, name: str) -> dict[str, Any]:
+        number = self._number(name)
+        if not (self.begun and self.begun[-1] == number and not self._rests()):
+            self._before = self._written()
+            self.begun.append(number)
+            self._since = time.monotonic()
+        return {"needed": True, "set": number, "before": self._before.get("run", "")}
+
+    def staging(self, name: str) -> dict[str, Any]:
+        rests = self._rests()
+        shown = {
+            "ActiveState": "inactive" if rests else "activating",
+            "Result": "success",
+            "ExecMainStatus": 0,
+        }
+        if self.unit_fails and rests:
+            shown = {"ActiveState": "failed", "Result": "exit-code", "ExecMainStatus": 75}
+        log = ["model_stager: another one is at work"] if self.unit_fails and rests else []
+        return {
+            "needed": True,
+            "set": self._number(name),
+            **shown,
+            "rests": rests,
+            "log": log,
+            "switch": self._written(),
+        }
+
+    def _number(self, name: str) -> int:
+        return self.sets.index(self.models[name])
+
+    def _rests(self) -> bool:
+        return time.monotonic() - self._since >= self.seconds
+
+    def _written(self) -> dict[str, Any]:
+        if not self.begun or self.unit_fails:
+            return self._before
+        number = self.begun[-1]
+        script = self.scripts.get(number) or [{"state": "done", "summary": f"set {number} is there"}]
+        passed = min((time.monotonic() - self._since) / self.seconds, 1.0) if self.seconds else 1.0
+        now = script[min(int(passed * len(script)), len(script) - 1)]
+        run = f"run {len(self.begun)}"
+        return {"schema_version": 1, "set": number, "run": run, "models": self.sets[number], **now}
+
+
 class ControlServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
 
@@ -151,6 +212,7 @@ class StandInControl:
         self.socket_path = socket_path
         self.units = {name: Unit(name, command, logs / f"{name}.log") for name, command in commands.items()}
         self.asked: list[tuple[str, str]] = []
+        self.switch: Switch | None = None
         lock = threading.Lock()
         control = self
 
@@ -179,6 +241,11 @@ class StandInControl:
         unit = self.units.get(name)
         if unit is None:
             return {"ok": False, "error": f"no configuration {name} is deployed here"}
+        if verb in ("stage", "staging"):
+            if self.switch is None:
+                return {"ok": True, "needed": False}
+            told = self.switch.stage(name) if verb == "stage" else self.switch.staging(name)
+            return {"ok": True, "configuration": name, **told}
         if verb == "start":
             unit.start()
         elif verb == "stop":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,7 +11,7 @@ from msgspec import Struct
 from bench_runner.plan import Agentic, Code, Concurrency, Context, WarmUp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from bench_runner.plan import Plan
 
@@ -68,21 +69,26 @@ class Traffic(Struct, frozen=True, kw_only=True):
         return self.first_prompt_tokens + (self.turns - 1) * (self.turn_tokens + self.output_tokens)
 
 
-def expand(plan: Plan) -> list[Cell]:
+def expand(plan: Plan, turns: Mapping[str, object] | None = None) -> list[Cell]:
     """Every cell of the plan, in its order.
 
     `sweeps`: a configuration's cells stand together, as each change of server costs a load; each repeat goes
     through all points. `points`: the repeats of a point follow each other. `rounds`: each repeat goes through
     all configurations, at the price of a load each, so that a drift of the machine doesn't look like theirs.
+
+    `turns`: the models of each configuration, where they take turns in memory. A round is then of the
+    configurations with the same ones, as each change of models costs a copy.
     """
     repeats = range(1, plan.repeats + 1)
     named = [(workload, point) for workload, points in _points(plan) for point in points]
     within = _ORDERS[plan.order]
     rounds = [[repeat] for repeat in repeats] if plan.order == "rounds" else [list(repeats)]
+    together = [list(some) for _, some in groupby(plan.configurations, key=(turns or {}).get)]
     return [
         Cell(configuration=configuration, workload=workload, point=point, repeat=repeat)
+        for configurations in together
         for some in rounds
-        for configuration in plan.configurations
+        for configuration in configurations
         for workload, point, repeat in within(named, some)
     ]
 

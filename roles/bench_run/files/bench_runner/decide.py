@@ -69,7 +69,9 @@ class Decider:
         self.folder = folder
         self.wishes = wishes
         self.quirks = Quirks(self.plan.quirks, folder.quirks, place_of(prepared.facts), retry=wishes.retry)
-        site = Site(staged=wishes.staged, model_bytes=prepared.environment.model_bytes)
+        # What takes turns is asked for before each start, so none is missed before.
+        there = wishes.staged and not prepared.take_turns
+        site = Site(staged=there, model_bytes=prepared.environment.model_bytes)
         self.refused = {
             name: configuration_refusal(prepared.deployments[name], prepared.facts, site)
             for name in self.plan.configurations
@@ -104,7 +106,8 @@ class Decider:
     def _known(self) -> list[Known]:
         prints = fingerprints(self.plan, self.prepared.deployments, self.prepared.facts)
         known = []
-        for cell in expand(self.plan):
+        turns = {name: each.models for name, each in self.prepared.deployments.items()}
+        for cell in expand(self.plan, turns if self.prepared.take_turns else None):
             print_ = prints[cell.configuration, cell.workload]
             hash_ = content_hash(cell, print_.identity)
             past = self.history.cell(cell.name, hash_)

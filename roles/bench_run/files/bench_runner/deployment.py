@@ -31,11 +31,17 @@ class Deployment(Struct, frozen=True, kw_only=True):
     model_path: str | None = None
     model_digest: str | None = None
     api_key_file: str | None = None
+    draft_model: str | None = None
     draft_model_path: str | None = None
     context_tokens: int | None = None
     flags: dict[str, Any] = field(default_factory=dict)
     python: str | None = None  # the engine's own, for checks that need its libraries
     visible_gpus: str | None = None  # CUDA_VISIBLE_DEVICES of the unit
+
+    @property
+    def models(self) -> frozenset[str]:
+        """What must be in memory at once."""
+        return frozenset(filter(None, (self.model, self.draft_model)))
 
 
 def load_deployments(folder: Path) -> dict[str, Deployment]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -13,12 +14,14 @@ from bench_runner.plan_check import load_plan, nearest
 from bench_runner.plan_contradictions import other_models
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from bench_runner.deployment import Deployment
     from bench_runner.environment import Environment
     from bench_runner.plan import Plan
     from bench_runner.records import Folder
+
+
+# Where the role model_stage says which models can't be in memory together.
+SWITCH_PLAN = Path("/etc/model-stage/plan.json")
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
@@ -35,6 +38,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     environment: Environment
     facts: dict[str, Any]
     deployments: dict[str, Deployment]
+    take_turns: bool = False  # the models don't fit into memory together
 
 
 def prepare(folder: Folder, configurations: Path) -> Prepared:
@@ -49,4 +53,10 @@ def prepare(folder: Folder, configurations: Path) -> Prepared:
         )
     if problems:
         raise PlanError([f"{folder.plan.name}: {problem}" for problem in problems])
-    return Prepared(plan=plan, environment=environment, facts=facts(environment), deployments=deployments)
+    return Prepared(
+        plan=plan,
+        environment=environment,
+        facts=facts(environment),
+        deployments=deployments,
+        take_turns=SWITCH_PLAN.is_file(),
+    )

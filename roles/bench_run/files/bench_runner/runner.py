@@ -20,6 +20,7 @@ from bench_runner.refusals import draft_reserve
 from bench_runner.server.cleanliness import stop_unit
 from bench_runner.server.gpus import GpuWatch
 from bench_runner.server.lifecycle import Server
+from bench_runner.server.staging import bring_models
 
 if TYPE_CHECKING:
     from bench_runner.decide import Task
@@ -124,8 +125,9 @@ class Runner:
     async def _run_configuration(self, configuration: str, waiting: list[Task]) -> None:
         first = waiting[0]
         self._starting = True
-        self.live.phase(first, "server_starting")
         try:
+            await self._bring_models(configuration, first)
+            self.live.phase(first, "server_starting")
             server = Server(
                 self.deployments[configuration],
                 self.control,
@@ -154,6 +156,26 @@ class Runner:
             if left:
                 detail["left"] = msgspec.to_builtins(left)
             self.recorder.event("server_stopped", configuration=configuration, detail=detail)
+
+    async def _bring_models(self, configuration: str, first: Task) -> None:
+        """No engine runs now, so those of the last configuration may go where there is no room for both."""
+
+        def note(how_far: str | None) -> None:
+            if not noted:
+                self.live.phase(first, "staging")
+            noted.append(True)
+            self.live.note(how_far)
+
+        noted: list[bool] = []
+        watch = Stopwatch()
+        found = await bring_models(self.control, configuration, note)
+        if found is None:
+            return
+        told = {key: found.get(key) for key in ("summary", "models", "removed", "freed_bytes")}
+        detail = {"seconds": round(watch.seconds, 3), **told}
+        self.recorder.event("models_staged", configuration=configuration, detail=detail)
+        if found.get("removed"):
+            self.live.warn(f"models switched for {configuration}: {found.get('summary')}")
 
     async def _preflight(self, server: Server) -> dict[str, Any]:
         """What an earlier server of ours left stops this configuration; what isn't ours stops the run."""

@@ -54,9 +54,11 @@ class Current(Struct, kw_only=True):
     output_tps: float | None
     requests_done: int | None = None
     requests_planned: int | None = None
-    detail: str | None = None  # how far a loading server is
+    detail: str | None = None  # how far a loading server, or a copy of models, is
 
     def sentence(self) -> str:
+        if self.phase == "staging" and self.detail:
+            return f"cell {self.position}/{self.total} {self.title}: staging {self.detail}"
         done = (
             f", {self.requests_done} done of {self.requests_planned} requests"
             if self.requests_planned

@@ -41,8 +41,8 @@ def last_seq(folder: Path) -> int:
 
 
 def waited_s(events: list[dict[str, Any]]) -> dict[str, float]:
-    """Seconds that were the engine's and the measurement's own."""
-    load_s, measure_s = 0.0, 0.0
+    """Seconds that were the engine's, the measurement's own, and the copies' between configurations."""
+    copy_s, load_s, measure_s = 0.0, 0.0, 0.0
     starting: datetime | None = None  # an annotation only: Python 3.9 doesn't evaluate it
     for event in events:
         kind = event.get("event")
@@ -55,9 +55,12 @@ def waited_s(events: list[dict[str, Any]]) -> dict[str, float]:
                 starting = None
             if kind == "server_stopped":
                 load_s += float(detail.get("seconds", 0.0))
+        elif kind == "models_staged":
+            copy_s += float(detail.get("seconds", 0.0))
         elif kind == "cell_ended" and starting is None:
             measure_s += float(detail.get("duration_s", 0.0))
-    return {"engine_load": round(load_s, 1), "measure": round(measure_s, 1)}
+    copied = {"copy": round(copy_s, 1)} if copy_s else {}
+    return {**copied, "engine_load": round(load_s, 1), "measure": round(measure_s, 1)}
 
 
 def record(status: dict[str, Any], events: list[dict[str, Any]]) -> dict[str, Any]:

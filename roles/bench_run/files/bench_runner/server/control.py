@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # A stop waits for the engine (SGLang drains without bound), so there only systemd's patience counts.
-_TIMEOUT_S = {"start": 120.0, "stop": 900.0, "show": 45.0, "log": 45.0, "evidence": 120.0}
+_TIMEOUT_S = {
+    "start": 120.0,
+    "stop": 900.0,
+    "show": 45.0,
+    "log": 45.0,
+    "evidence": 120.0,
+    "stage": 150.0,  # another switch may have to end first
+    "staging": 75.0,
+}
 _MAX_REPLY_BYTES = 32 * 1024 * 1024
 
 
@@ -37,6 +45,14 @@ class Control:
 
     async def evidence(self, configuration: str) -> dict[str, Any]:
         return await self._ask("evidence", configuration)
+
+    async def stage(self, configuration: str) -> dict[str, Any]:
+        """Begin to make its models be there, where they take turns in memory (`needed`); doesn't wait."""
+        return await self._ask("stage", configuration)
+
+    async def staging(self, configuration: str) -> dict[str, Any]:
+        """How far that is."""
+        return await self._ask("staging", configuration)
 
     async def _ask(self, verb: str, configuration: str) -> dict[str, Any]:
         request = json.dumps({"verb": verb, "configuration": configuration}).encode() + b"\n"
