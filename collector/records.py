@@ -128,6 +128,7 @@ class RequestRecord(Struct, frozen=True):
     ok: bool
     why: Code | None = None
     detail: str | None = None
+    due_ms: float | None = None
     sent_ms: float | None = None
     first_ms: float | None = None
     last_ms: float | None = None

@@ -7,7 +7,7 @@ import secrets
 import signal
 import time
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -20,13 +20,13 @@ from bench_runner.files import only_runner, remove_leftovers, require_usable, sh
 from bench_runner.history import History
 from bench_runner.journal import Journal, read_events
 from bench_runner.live import Live
+from bench_runner.loops import run_in_loop
 from bench_runner.prepared import Prepared, Wishes, prepare
 from bench_runner.recorder import Recorder
 from bench_runner.runner import Runner
 from bench_runner.server.control import Control
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
     from pathlib import Path
 
     from bench_runner.decide import Task
@@ -141,19 +141,10 @@ def _drive(runner: Runner) -> BaseException | None:
         await task
 
     try:
-        _loop_run(whole())
+        run_in_loop(whole())
     except BaseException as exc:  # noqa: BLE001 - whatever ended the run belongs in its last word
         return exc
     return None
-
-
-def _loop_run(coroutine: Coroutine[Any, Any, None]) -> None:
-    try:
-        import uvloop  # noqa: PLC0415 - the faster loop where it is installed
-    except ImportError:
-        asyncio.run(coroutine)
-    else:
-        uvloop.run(coroutine)
 
 
 def _state_after(exc: BaseException | None) -> tuple[str, str | None]:

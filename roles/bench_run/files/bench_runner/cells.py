@@ -8,22 +8,24 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from bench_runner.plan import Agentic, Code, Concurrency, Context, WarmUp
+from bench_runner.plan import Agentic, Code, Concurrency, Context, Rate, WarmUp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from bench_runner.arrivals import Pattern
     from bench_runner.plan import Plan
 
 POINT_UNITS = {
     "code": "output_tokens",
     "context": "prompt_tokens",
     "concurrency": "clients",
+    "rate": "requests_per_s",
     "agentic": "turns",
 }
 
 # Part of a cell's identity: raise one when its traffic changes, so that its cells run again.
-WORKLOAD_VERSIONS = {"code": 1, "context": 1, "concurrency": 1, "agentic": 1}
+WORKLOAD_VERSIONS = {"code": 1, "context": 1, "concurrency": 1, "rate": 1, "agentic": 1}
 
 
 class Cell(Struct, frozen=True, kw_only=True):
@@ -58,6 +60,9 @@ class Traffic(Struct, frozen=True, kw_only=True):
     first_prompt_tokens: int
     turn_tokens: int
     output_tokens: int
+    shared_tokens: int = 0  # the beginning that all prompts have
+    rate: float | None = None  # requests a second of an open loop
+    pattern: Pattern = "poisson"
 
     @property
     def requests(self) -> int:
@@ -118,7 +123,13 @@ def traffic(plan: Plan, workload: str, point: int) -> Traffic:
     if isinstance(shape, Context):
         return _single(shape.concurrency, shape.requests, point, shape.output_tokens)
     if isinstance(shape, Concurrency):
-        return _single(point, point * shape.requests_per_client, shape.prompt_tokens, shape.output_tokens)
+        single = _single(point, point * shape.requests_per_client, shape.prompt_tokens, shape.output_tokens)
+        return msgspec.structs.replace(single, shared_tokens=shape.shared_prefix_tokens)
+    if isinstance(shape, Rate):
+        single = _single(1, point * shape.seconds, shape.prompt_tokens, shape.output_tokens)
+        return msgspec.structs.replace(
+            single, rate=float(point), pattern=shape.pattern, shared_tokens=shape.shared_prefix_tokens
+        )
     if isinstance(shape, Agentic):
         return Traffic(
             clients=shape.conversations,
@@ -135,7 +146,9 @@ def definition(plan: Plan, workload: str) -> dict[str, Any]:
     """What makes this workload the same one: its parameters without the points, the seed, its version."""
     shape = msgspec.to_builtins(getattr(plan.workloads, workload))
     shape.pop("points")
-    # A cell that was measured before a plan could say this has the same identity still.
+    # A cell that was measured before a plan could say these has the same identity still.
+    if not shape.get("shared_prefix_tokens", 1):
+        del shape["shared_prefix_tokens"]
     warm_up = {} if plan.warm_up == WarmUp() else {"warm_up": msgspec.to_builtins(plan.warm_up)}
     return {"kind": workload, "version": WORKLOAD_VERSIONS[workload], "seed": plan.seed, **shape, **warm_up}
 

@@ -40,7 +40,9 @@ class Doubt(Struct, frozen=True):
     detail: str
 
 
-def doubts(streams: Sequence[Stream], health: ClientHealth, sending: Sending) -> dict[str, Doubt]:
+def doubts(
+    streams: Sequence[Stream], health: ClientHealth, sending: Sending, *, floor_ms: float = FLOOR_MS
+) -> dict[str, Doubt]:
     """By metric, the gravest first; a metric without one is certified. `streams` are of the ok requests."""
     if not streams:
         return {}
@@ -62,20 +64,22 @@ def doubts(streams: Sequence[Stream], health: ClientHealth, sending: Sending) ->
         detail = f"{health.unstamped_reads} of {health.reads} reads had no stamp of the kernel's"
         add(TIMES, "client_limited", detail)
     lag_ms = health.loop_lag.p99_ms if health.loop_lag else 0.0
-    if health.steal_share is not None and health.steal_share > MAX_STEAL and lag_ms > FLOOR_MS:
+    if health.steal_share is not None and health.steal_share > MAX_STEAL and lag_ms > floor_ms:
         add(
             METRICS,
             "client_limited",
             f"{health.steal_share:.0%} of this machine's time was taken by its host",
         )
-    for metric, detail in _late(streams, lag_ms, stamped=stamped):
+    for metric, detail in _late(streams, lag_ms, floor_ms, stamped=stamped):
         add([metric], "client_limited", detail)
-    for detail in _sent_otherwise(streams, sending):
+    for detail in _sent_otherwise(streams, sending, floor_ms):
         add(METRICS, "client_limited", detail)
     return found
 
 
-def _late(streams: Sequence[Stream], lag_ms: float, *, stamped: bool) -> list[tuple[str, str]]:
+def _late(
+    streams: Sequence[Stream], lag_ms: float, floor_ms: float, *, stamped: bool
+) -> list[tuple[str, str]]:
     """What the client's lateness spoils: a stamp of the kernel's only where chunks share a read."""
     together, chunks = run_together(streams)
     first_together = sum(1 for stream in streams if len(stream.chunks_ns) > 1 and _first_shares(stream))
@@ -86,14 +90,14 @@ def _late(streams: Sequence[Stream], lag_ms: float, *, stamped: bool) -> list[tu
             f"{late}, {first_together} of {len(streams)} first chunks came with the next" if stamped else late
         )
         for metric, typical_ms in (("ttft_ms", _ttft_ms(streams)), ("tpot_ms", _span_ms(streams))):
-            if lag_ms > max(FLOOR_MS, typical_ms * RELATIVE):
+            if lag_ms > max(floor_ms, typical_ms * RELATIVE):
                 found.append((metric, f"{how}; it measures {typical_ms:.1f} ms"))
     if together > chunks * MAX_TOGETHER:
         found.append(("chunk_gap_ms", f"{together} of {chunks} chunks came in one read with the one before"))
     if stamped:
         return found
     e2e_ms = _ttft_ms(streams) + _span_ms(streams)
-    if lag_ms > max(FLOOR_MS, e2e_ms * RELATIVE):
+    if lag_ms > max(floor_ms, e2e_ms * RELATIVE):
         found += [(metric, late) for metric in ("e2e_ms", "output_tps", "output_tps_per_user")]
     gap_ms = _span_ms(streams) * len(streams) / max(chunks - len(streams), 1)
     if lag_ms > gap_ms * MAX_TOGETHER:
@@ -101,16 +105,16 @@ def _late(streams: Sequence[Stream], lag_ms: float, *, stamped: bool) -> list[tu
     return found
 
 
-def _sent_otherwise(streams: Sequence[Stream], sending: Sending) -> list[str]:
+def _sent_otherwise(streams: Sequence[Stream], sending: Sending, floor_ms: float) -> list[str]:
     """The load wasn't the one that was planned."""
     found = []
     share, turnaround = sending.turnaround_share, sending.turnaround
-    if share is not None and turnaround and share > RELATIVE and turnaround.p50_ms > FLOOR_MS:
+    if share is not None and turnaround and share > RELATIVE and turnaround.p50_ms > floor_ms:
         found.append(
             f"clients took {turnaround.p50_ms:.1f} ms to send again, {share:.1%} of the requests' time"
         )
     late, late_share = sending.late, sending.late_share or 0.0
-    if late and late_share > MAX_LATE and late.p99_ms > _ttft_ms(streams) * RELATIVE:
+    if late and late_share > MAX_LATE and late.p99_ms > max(floor_ms, _ttft_ms(streams) * RELATIVE):
         found.append(f"{late_share:.0%} of the requests were sent late, up to {late.p99_ms:.1f} ms (p99)")
     if sending.target_rps and sending.achieved_rps:
         error = sending.achieved_rps / sending.target_rps - 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
+from bench_runner.certificate import HEADLINE, doubts
 from bench_runner.client.verdict import DEVIATIONS
 from bench_runner.journal import Reason
 from bench_runner.metrics import in_one_piece, run_together
@@ -15,19 +17,24 @@ from bench_runner.records import Check
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bench_runner.certificate import Doubt
     from bench_runner.client.stream import Stream
-    from bench_runner.load import Outcome
+    from bench_runner.client.watch import ClientHealth
+    from bench_runner.load import Outcome, Sending
+    from bench_runner.plan import Tolerance
     from bench_runner.server.identity import Identity
 
 
 # A slewing clock (chrony, ntpd) moves at most 0.5 ms a second; a step is larger than any cell's slew.
-MAX_CLOCK_STEP_S = 0.5
+MAX_CLOCK_STEP_MS = 500.0
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
     status: str
     reasons: list[Reason]
     checks: list[Check]
+    doubted: list[str]  # metrics that the client itself spoilt
+    client: dict[str, Any] | None
 
 
 class Observed(Struct, frozen=True, kw_only=True):
@@ -35,10 +42,13 @@ class Observed(Struct, frozen=True, kw_only=True):
 
     before: Identity
     after: Identity | None
-    clock_step_s: float
+    health: ClientHealth | None  # None where no load ran
+    sending: Sending
 
 
-def verdict(outcomes: Sequence[Outcome], observed: Observed, *, planned: int, tolerance: int) -> Verdict:
+def verdict(
+    outcomes: Sequence[Outcome], observed: Observed, *, planned: int, tolerance: Tolerance
+) -> Verdict:
     failed = [outcome for outcome in outcomes if outcome.fault]
     reasons: list[Reason] = []
     checks: list[Check] = []
@@ -55,12 +65,9 @@ def verdict(outcomes: Sequence[Outcome], observed: Observed, *, planned: int, to
         f"{planned} planned = {len(outcomes) - len(failed)} ok + {len(failed)} failed",
         "requests_lost",
     )
-    within = len(failed) <= tolerance
-    checks.append(
-        Check(
-            name="failed_requests", passed=within, detail=f"{len(failed)} failed, tolerated are {tolerance}"
-        )
-    )
+    within = len(failed) <= tolerance.failed_requests
+    tolerated = f"{len(failed)} failed, tolerated are {tolerance.failed_requests}"
+    checks.append(Check(name="failed_requests", passed=within, detail=tolerated))
     if not within:
         reasons.extend(_by_code(failed, planned))
     same = observed.before == observed.after
@@ -72,17 +79,27 @@ def verdict(outcomes: Sequence[Outcome], observed: Observed, *, planned: int, to
         else f"before {observed.before}, after {observed.after}",
         "server_replaced",
     )
-    steady = abs(observed.clock_step_s) < MAX_CLOCK_STEP_S
-    check(
-        "clock",
-        steady,
-        f"wall clock against monotonic clock: {observed.clock_step_s * 1e3:+.1f} ms",
-        "clock_stepped",
-    )
-    checks.append(_arrivals([outcome.stream for outcome in outcomes if outcome.stream and not outcome.fault]))
+    drift_ms = observed.health.clock_drift_ms if observed.health else 0.0
+    steady = abs(drift_ms) < MAX_CLOCK_STEP_MS
+    check("clock", steady, f"wall clock against monotonic clock: {drift_ms:+.1f} ms", "clock_stepped")
+    streams = [outcome.stream for outcome in outcomes if outcome.stream and not outcome.fault]
+    checks.append(_arrivals(streams))
+    found: dict[str, Doubt] = {}
+    if observed.health:
+        found = doubts(streams, observed.health, observed.sending, floor_ms=tolerance.client_ms)
+    grave = [found[metric] for metric in HEADLINE if metric in found]
+    checks.append(Check(name="client", passed=not grave, detail=_in_words(found)))
+    if not reasons:  # else what the server did is the matter
+        reasons.extend(Reason(doubt.code, doubt.detail) for doubt in grave[:1])
     usable = any(not outcome.fault or outcome.fault.code in DEVIATIONS for outcome in outcomes)
     status = "ok" if not reasons else ("partial" if usable else "failed")
-    return Verdict(status=status, reasons=reasons, checks=checks)
+    return Verdict(
+        status=status,
+        reasons=reasons,
+        checks=checks,
+        doubted=sorted(found),
+        client=_client(observed, found),
+    )
 
 
 def _arrivals(streams: Sequence[Stream]) -> Check:
@@ -91,6 +108,24 @@ def _arrivals(streams: Sequence[Stream]) -> Check:
     whole = sum(1 for stream in streams if in_one_piece(stream))
     detail = f"{together} of {chunks} chunks shared a read, {whole} of {len(streams)} answers came in one"
     return Check(name="arrivals", passed=True, detail=detail)
+
+
+def _in_words(found: dict[str, Doubt]) -> str:
+    """What is doubted, and why."""
+    if not found:
+        return "the client was good enough for each metric"
+    why = dict.fromkeys(doubt.detail for doubt in found.values())
+    return f"not certified: {', '.join(found)}: {'; '.join(why)}"
+
+
+def _client(observed: Observed, found: dict[str, Doubt]) -> dict[str, Any] | None:
+    if observed.health is None:
+        return None
+    return {
+        "health": msgspec.to_builtins(observed.health),
+        "sending": msgspec.to_builtins(observed.sending),
+        "doubts": {metric: doubt.detail for metric, doubt in found.items()},
+    }
 
 
 def _by_code(failed: Sequence[Outcome], planned: int) -> list[Reason]:

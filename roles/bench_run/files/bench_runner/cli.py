@@ -16,12 +16,14 @@ from bench_runner.deadline import DeadlineError, check_deadline
 from bench_runner.earlier import read_earlier
 from bench_runner.errors import BenchError, PlanError
 from bench_runner.forecast import Forecaster
+from bench_runner.loops import run_in_loop
 from bench_runner.plan_check import load_plan
 from bench_runner.plan_schema import as_text as plan_schema_text
 from bench_runner.plan_view import as_json as plan_as_json
 from bench_runner.plan_view import as_table, view
 from bench_runner.prepared import Wishes
 from bench_runner.records import Folder
+from bench_runner.selftest.report import REPEATS, selftest, table, write
 from bench_runner.server.explain import explain
 
 if TYPE_CHECKING:
@@ -91,6 +93,10 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("schema", help="the plan's JSON schema")
     command.set_defaults(command=_schema)
     _add_quirks(commands)
+    command = commands.add_parser("selftest", help="how far this machine's figures hold: within a minute")
+    command.add_argument("--json", type=Path, help="write the whole result there")
+    command.add_argument("--quick", action="store_true", help="each load once instead of three times")
+    command.set_defaults(command=_selftest)
     command = commands.add_parser("explain", help="what a server's log file says: its crash, its last batch")
     command.add_argument("log", type=Path, help="of any size: it is read from its end")
     command.set_defaults(command=_explain)
@@ -187,6 +193,14 @@ def _validate(options: argparse.Namespace) -> int:
 def _schema(_: argparse.Namespace) -> int:
     _say(plan_schema_text().rstrip())
     return EXIT_FINISHED
+
+
+def _selftest(options: argparse.Namespace) -> int:
+    found = selftest(run_in_loop, repeats=1 if options.quick else REPEATS)
+    _say(table(found))
+    if options.json:
+        write(found, options.json)
+    return EXIT_FINISHED if all(line.certified for line in found.lines) else EXIT_FAILED
 
 
 def _say(text: str, *, to: TextIO | None = None) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
 from bench_runner import checks
+from bench_runner.arrivals import schedule
 from bench_runner.cells import traffic
 from bench_runner.client.verdict import FORETELLS_DEATH, judge
 from bench_runner.errors import ServerError
@@ -17,6 +17,7 @@ from bench_runner.files import sha256_of
 from bench_runner.journal import Reason
 from bench_runner.load import Load, Script
 from bench_runner.metrics import Measured, Metrics, metrics
+from bench_runner.open_load import OpenLoad
 from bench_runner.records import REQUEST_TEXT_LIMIT, Check, RequestCounts, RequestRecord
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Result(Struct, frozen=True, kw_only=True):
     metrics: Metrics | None
     records: list[RequestRecord]
     evidence: dict[str, Any] | None = None
+    client: dict[str, Any] | None = None  # what the client says of itself
     degraded: bool = False  # the server lives and can't generate any more
 
 
@@ -63,11 +65,9 @@ async def measure(
     except ServerError as exc:
         return await _before_the_first(exc, server, prompts, planned=sent.requests)
 
-    load = Load(sent, scripts, server, plan.limits)
+    load = _load(plan, cell, sent, scripts, server)
     on_phase("measuring", load.progress)
-    clocks = _clocks()
     outcomes = await load.run()
-    step_s = _clocks() - clocks
 
     suspicious = any(outcome.fault and outcome.fault.code in SUSPICIOUS for outcome in outcomes)
     died = load.server_died or await server.has_died(patient=suspicious)
@@ -80,10 +80,11 @@ async def measure(
         checks.Observed(
             before=before.identity,
             after=after.identity if after.is_up else None,
-            clock_step_s=step_s,
+            health=load.health,
+            sending=load.sending(),
         ),
         planned=sent.requests,
-        tolerance=plan.tolerance.failed_requests,
+        tolerance=plan.tolerance,
     )
     if died:
         evidence = await server.evidence()
@@ -97,6 +98,7 @@ async def measure(
             metrics=None,
             records=records,
             evidence=evidence,
+            client=verdict.client,
         )
     degraded = await server.why_degraded(prompts) if suspicious else None
     if degraded:
@@ -108,10 +110,15 @@ async def measure(
             metrics=None,
             records=records,
             evidence=await server.evidence(),
+            client=verdict.client,
             degraded=True,
         )
     measured = [
-        Measured(stream=outcome.stream, speculation=server.engine.speculation(outcome.stream))
+        Measured(
+            stream=outcome.stream,
+            speculation=server.engine.speculation(outcome.stream),
+            due_ns=outcome.due_ns,
+        )
         for outcome in outcomes
         if outcome.stream and not outcome.fault
     ]
@@ -120,8 +127,9 @@ async def measure(
         reasons=verdict.reasons,
         checks=verdict.checks,
         counts=counts,
-        metrics=metrics(measured) if verdict.status == "ok" else None,
+        metrics=metrics(measured, doubted=verdict.doubted) if verdict.status == "ok" else None,
         records=records,
+        client=verdict.client,
     )
 
 
@@ -166,12 +174,20 @@ def failure(
     )
 
 
+def _load(plan: Plan, cell: Cell, sent: Traffic, scripts: list[Script], server: Server) -> Load:
+    if sent.rate is None:
+        return Load(sent, scripts, server, plan.limits)
+    seed = f"{plan.seed}/{cell.workload}/{cell.point}/{cell.repeat}"
+    due_ns = schedule(sent.pattern, rate=sent.rate, requests=sent.requests, seed=seed)
+    return OpenLoad(sent, scripts, server, plan.limits, due_ns=due_ns)
+
+
 def _scripts(cell: Cell, sent: Traffic, prompts: PromptMaker) -> list[Script]:
     """The same texts for each configuration, to compare answers by; no two of a cell begin alike."""
     purpose = f"{cell.workload}/{cell.point}/{cell.repeat}"
     return [
         Script(
-            first=prompts.prompt(f"{purpose}/{number}", sent.first_prompt_tokens),
+            first=prompts.prompt(f"{purpose}/{number}", sent.first_prompt_tokens, shared=sent.shared_tokens),
             turns=[
                 prompts.prompt(f"{purpose}/{number}/{turn}", sent.turn_tokens)
                 for turn in range(1, sent.turns)
@@ -187,16 +203,13 @@ async def _warm_up(plan: Plan, cell: Cell, sent: Traffic, server: Server, prompt
     for number in range(plan.warm_up.requests):
         again = f"/{number}" if number else ""
         purpose = f"warm-up/{cell.workload}/{cell.point}/{cell.repeat}{again}"
-        prompt = await asyncio.to_thread(prompts.prompt, purpose, sent.first_prompt_tokens)
+        prompt = await asyncio.to_thread(
+            prompts.prompt, purpose, sent.first_prompt_tokens, shared=sent.shared_tokens
+        )
         stream = await server.generate(prompt, output_tokens)
         fault = judge(stream, prompt_tokens=sent.first_prompt_tokens, output_tokens=output_tokens)
         if fault:
             raise ServerError(f"warm_up_{fault.code}", f"warm-up: {fault.detail}")
-
-
-def _clocks() -> float:
-    """How far the wall clock is ahead of the monotonic one; a change is a step of the wall clock."""
-    return time.time() - time.monotonic()
 
 
 def _without(reasons: Sequence[Reason], code: str) -> list[Reason]:
@@ -224,6 +237,7 @@ def _record(outcome: Outcome, zero_ns: int, server: Server) -> RequestRecord:
         ok=fault is None,
         why=fault.code if fault else None,
         detail=fault.detail[:REQUEST_TEXT_LIMIT] if fault else None,
+        due_ms=since_ms(outcome.due_ns) if outcome.due_ns is not None else None,
         sent_ms=since_ms(stream.sent_ns) if stream else None,
         first_ms=since_ms(stream.chunks_ns[0]) if stream and stream.chunks_ns else None,
         last_ms=since_ms(stream.chunks_ns[-1]) if stream and stream.chunks_ns else None,

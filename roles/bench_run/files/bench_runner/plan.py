@@ -16,6 +16,8 @@ QuirkName = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$", max_length=60)]
 Text = Annotated[str, Meta(min_length=1)]
 Points = Annotated[list[Count], Meta(min_length=1)]
 
+WorkloadName = Literal["code", "context", "concurrency", "rate", "agentic"]
+
 PLAN_VERSION = 1
 
 
@@ -44,6 +46,18 @@ class Concurrency(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     prompt_tokens: Count = 64
     output_tokens: Count = 32
     requests_per_client: Count = 2
+    shared_prefix_tokens: Annotated[int, Meta(ge=0)] = 0  # of each prompt: the same in all
+
+
+class Rate(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An open loop: requests come whether the server keeps up or not; a point is how many a second."""
+
+    points: Points
+    seconds: Annotated[int, Meta(ge=2)] = 30
+    pattern: Literal["poisson", "constant"] = "poisson"
+    prompt_tokens: Count = 64
+    output_tokens: Count = 32
+    shared_prefix_tokens: Annotated[int, Meta(ge=0)] = 0
 
 
 class Agentic(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -60,6 +74,7 @@ class Workloads(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     code: Code | None = None
     context: Context | None = None
     concurrency: Concurrency | None = None
+    rate: Rate | None = None
     agentic: Agentic | None = None
 
 
@@ -72,7 +87,10 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Tolerance(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a cell may have and be ok still: failed requests, and a client that is wrong by so much."""
+
     failed_requests: Annotated[int, Meta(ge=0)] = 0
+    client_ms: Annotated[float, Meta(ge=0)] = 2.0  # where 2 % of what is measured is less: METRICS.md
 
 
 class Canary(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -95,6 +113,7 @@ class QuickPoints(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     code: list[Count] = field(default_factory=list)
     context: list[Count] = field(default_factory=list)
     concurrency: list[Count] = field(default_factory=list)
+    rate: list[Count] = field(default_factory=list)
     agentic: list[Count] = field(default_factory=list)
 
 
@@ -116,7 +135,7 @@ class Quirk(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     source: Text | None = None
     expires: Text | None = None  # the last day, as 2027-01-31
     configurations: list[Name] = field(default_factory=list)
-    workloads: list[Literal["code", "context", "concurrency", "agentic"]] = field(default_factory=list)
+    workloads: list[WorkloadName] = field(default_factory=list)
     models: list[str] = field(default_factory=list)
     flags: dict[str, Any] = field(default_factory=dict)
     when: Text | None = None  # a condition on flags: quirks/expression.py

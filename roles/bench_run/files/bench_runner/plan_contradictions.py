@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bench_runner.deadline import DeadlineError, check_deadline
+from bench_runner.plan import Concurrency, Rate
 from bench_runner.plan_words import nearest
 from bench_runner.quirks.expression import ExpressionError, parse
 from bench_runner.quirks.versions import RangeError, check_range
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from bench_runner.plan import Plan, Quirk
 
+# A prompt's own part: its nonce and some text to come out at the exact length.
+OWN_TOKENS = 24
 _SCOPES = ("configurations", "flags", "when", "models", "workloads")
 
 
@@ -28,6 +31,7 @@ def contradictions(plan: Plan, known: Collection[str] | None = None) -> Iterator
         yield f"workloads: found none, needed at least one of {', '.join(workloads)}"
     for name, workload in workloads.items():
         yield from _twice(f"workloads.{name}.points", workload.points if workload else [])
+        yield from _prefix_problem(name, workload)
     yield from _quick_problems(plan)
     if plan.deadline is not None:
         try:
@@ -114,6 +118,17 @@ def _range_problem(where: str, wanted: str | None) -> Iterator[str]:
             check_range(wanted)
     except RangeError as exc:
         yield f"{where}: {exc}"
+
+
+def _prefix_problem(name: str, workload: object) -> Iterator[str]:
+    if not isinstance(workload, (Concurrency, Rate)) or not workload.shared_prefix_tokens:
+        return
+    most = workload.prompt_tokens - OWN_TOKENS
+    if workload.shared_prefix_tokens > most:
+        yield (
+            f"workloads.{name}.shared_prefix_tokens: found {workload.shared_prefix_tokens}, needed at most "
+            f"{max(most, 0)}: {OWN_TOKENS} of {workload.prompt_tokens} prompt tokens are each prompt's own"
+        )
 
 
 def _twice(where: str, values: list[int]) -> Iterator[str]:

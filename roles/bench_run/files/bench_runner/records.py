@@ -76,6 +76,7 @@ class RequestRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ok: bool
     why: str | None = None
     detail: str | None = None
+    due_ms: float | None = None  # in an open loop
     sent_ms: float | None = None
     first_ms: float | None = None
     last_ms: float | None = None

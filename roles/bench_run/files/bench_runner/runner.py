@@ -263,7 +263,7 @@ class Runner:
             result,
             started_at=started_at,
             duration_s=watch.seconds,
-            observed=_observed(server),
+            observed={**_observed(server), **({"client": result.client} if result.client else {})},
             learned=self._losses.learned(server, task, result),
         )
         return result

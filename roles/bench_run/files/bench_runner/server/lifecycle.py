@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from bench_runner.client.stream import read_stream
-from bench_runner.client.transport import Connection, ReadTimeReceiver
+from bench_runner.client.transport import Connection, best_receiver
 from bench_runner.client.verdict import Fault, cannot_generate, judge
 from bench_runner.errors import ControlError, ServerError
 from bench_runner.server.cleanliness import Cleanliness, is_listening, stop_unit
@@ -66,7 +66,7 @@ class Server:
         self.plan = plan
         self.on_note = on_note
         self.engine = ENGINES[deployment.adapter](deployment)
-        self.receiver: Receiver = ReadTimeReceiver()
+        self.receiver: Receiver = best_receiver()
         self.identity: Identity | None = None
         self.state = "down"
         self.listening_s: float | None = None
