@@ -21,10 +21,10 @@ REQUESTS = {
     "completions_stream_spec": ("/v1/completions", {"prompt": "a b", "max_tokens": 48, **SPEC, **EACH}),
     "crash_mid_stream": ("/v1/completions", {"prompt": "a b", "max_tokens": 400, **SPEC, **USAGE}),
     "flush_cache": ("/flush_cache", {}),
-    "generate_nonstream": ("/generate", {"text": "a", "sampling_params": {"max_new_tokens": 32}}),
+    "generate_nonstream": ("/generate", {"text": "a b c d", "sampling_params": {"max_new_tokens": 32}}),
     "generate_stream": (
         "/generate",
-        {"text": "a", "sampling_params": {"max_new_tokens": 24}, "stream": True},
+        {"text": "a b c d", "sampling_params": {"max_new_tokens": 24}, "stream": True},
     ),
     "overflow_by_output": ("/v1/completions", {"prompt": "a", "max_tokens": 4000}),
     "overflow_chat_stream": (
@@ -77,6 +77,7 @@ def ask(port, path, asked, **headers):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         raw = asked if isinstance(asked, bytes) or asked is None else json.dumps(asked).encode()
+        headers = {"Content-Type": "application/json", **headers}
         connection.request("GET" if asked is None else "POST", path, raw, headers)
         reply = connection.getresponse()
         try:
