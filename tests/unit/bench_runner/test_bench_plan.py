@@ -90,7 +90,30 @@ def changed(path: str, value: object) -> dict:
         ("order", "sweep", "order: found 'sweep' (str), needed one of sweeps, points, rounds; did you mean"),
         ("deadline", "8", "deadline: found '8', needed a duration such as 90m or 7h30m"),
         ("deadline", "2026-12-01T06:00", "2026-12-01T06:00 has no zone: write 2026-12-01T06:00+01:00"),
-        ("deadline", 1350, "deadline: found 1350 (int), needed str"),
+        ("deadline", 1350, "deadline: found 1350 (int), needed a duration such as 90m"),
+        (
+            "deadline",
+            390.0,
+            "an hour such as '06:30', a time such as 2026-12-01T06:30+01:00 (in quotes: YAML",
+        ),
+        ("deadline", "99999999999d", "needed one that comes; no calendar reaches so far"),
+        ("limits", {"stall_s": float("inf")}, "limits.stall_s: found inf (float), needed float <= 10000000"),
+        (
+            "workloads.code.points",
+            [10**20],
+            "workloads.code.points[0]: found 100000000000000000000 (int), needed",
+        ),
+        ("seed", 10**20, "seed: found 100000000000000000000 (int), needed int"),
+        (
+            "workloads.concurrency.points",
+            [4, 5000],
+            "workloads.concurrency.points[1]: 5000 would make 5000 connections at once, needed at most 4096",
+        ),
+        (
+            "workloads",
+            {"rate": {"points": [50], "seconds": 3000}},
+            "workloads.rate.points[0]: 50 would make 150000 requests in one cell, needed at most 100000",
+        ),
         (
             "quick",
             {"points": {"code": [65]}},
@@ -130,6 +153,25 @@ def test_several_wrong_words_are_all_named():
 def test_what_is_no_plan_is_refused(raw):
     with pytest.raises(PlanError, match="needed a mapping"):
         check_plan(raw)
+
+
+def test_a_day_that_no_calendar_has_is_refused_by_its_line(tmp_path):
+    path = tmp_path / "plan.yml"
+    quirk = "  - {name: x, reason: y, when: a,\n     expires: 2026-13-01}\n"
+    path.write_text(f"{yaml.safe_dump(PLAN, sort_keys=False)}quirks:\n{quirk}")
+    line = path.read_text().count("\n")
+    with pytest.raises(PlanError) as refused:
+        load_plan(path)
+    assert str(refused.value).startswith(
+        f"plan.yml:{line}: quirks[0].expires: found '2026-13-01', needed a day"
+    )
+
+
+def test_a_number_that_yaml_cannot_make_is_refused(tmp_path):
+    path = tmp_path / "plan.yml"
+    path.write_text("name: 0x_\n")
+    with pytest.raises(PlanError, match="not YAML"):
+        load_plan(path)
 
 
 def test_a_file_that_is_no_yaml_is_refused(tmp_path):

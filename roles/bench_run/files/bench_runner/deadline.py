@@ -7,7 +7,10 @@ from datetime import datetime, timedelta, timezone
 
 _DURATION = re.compile(r"(?=\d)(?:(\d+)d)?\s*(?:(\d+)h)?\s*(?:(\d+)m(?:in)?)?\s*(?:(\d+)s)?")
 _HOUR = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
-_EXAMPLES = "a duration such as 90m or 7h30m, an hour such as '06:30', a time such as 2026-12-01T06:30+01:00"
+NEEDED = (
+    "needed a duration such as 90m or 7h30m, an hour such as '06:30', a time such as "
+    "2026-12-01T06:30+01:00 (in quotes: YAML takes 22:30 for a number)"
+)
 
 
 class DeadlineError(ValueError):
@@ -19,7 +22,10 @@ def deadline_at(text: str, started: datetime) -> datetime:
     duration = _DURATION.fullmatch(text.strip())
     if duration:
         days, hours, minutes, seconds = (int(part or 0) for part in duration.groups())
-        return started + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        try:
+            return started + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        except OverflowError as exc:
+            raise DeadlineError("needed one that comes; no calendar reaches so far") from exc
     hour = _HOUR.fullmatch(text.strip())
     if hour:
         here = started.astimezone()
@@ -28,7 +34,7 @@ def deadline_at(text: str, started: datetime) -> datetime:
     try:
         at = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
     except ValueError as exc:
-        raise DeadlineError(f"needed {_EXAMPLES} (in quotes: YAML takes 22:30 for a number)") from exc
+        raise DeadlineError(NEEDED) from exc
     if at.tzinfo is None:
         raise DeadlineError(f"{text} has no zone: write {text}+01:00, or {text}Z")
     return at

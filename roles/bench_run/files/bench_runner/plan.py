@@ -8,8 +8,12 @@ from msgspec import Meta, Struct, field
 
 NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9_-]*$"  # no dot: it separates the parts of a cell's name
 
-Count = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[float, Meta(gt=0)]
+# Beyond any use, and within all that a number is written to: JSON, the kernel's timers.
+MOST = 10_000_000
+
+Count = Annotated[int, Meta(ge=1, le=MOST)]
+CountOrNone = Annotated[int, Meta(ge=0, le=MOST)]
+Seconds = Annotated[float, Meta(gt=0, le=MOST)]
 Name = Annotated[str, Meta(pattern=NAME_PATTERN, max_length=60)]
 CampaignName = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=60)]
 QuirkName = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$", max_length=60)]
@@ -46,18 +50,18 @@ class Concurrency(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     prompt_tokens: Count = 64
     output_tokens: Count = 32
     requests_per_client: Count = 2
-    shared_prefix_tokens: Annotated[int, Meta(ge=0)] = 0  # of each prompt: the same in all
+    shared_prefix_tokens: CountOrNone = 0  # of each prompt: the same in all
 
 
 class Rate(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An open loop: requests come whether the server keeps up or not; a point is how many a second."""
 
     points: Points
-    seconds: Annotated[int, Meta(ge=2)] = 30
+    seconds: Annotated[int, Meta(ge=2, le=MOST)] = 30
     pattern: Literal["poisson", "constant"] = "poisson"
     prompt_tokens: Count = 64
     output_tokens: Count = 32
-    shared_prefix_tokens: Annotated[int, Meta(ge=0)] = 0
+    shared_prefix_tokens: CountOrNone = 0
 
 
 class Agentic(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -89,15 +93,15 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class Tolerance(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a cell may have and be ok still: failed requests, and a client that is wrong by so much."""
 
-    failed_requests: Annotated[int, Meta(ge=0)] = 0
+    failed_requests: CountOrNone = 0
     client_ms: Annotated[float, Meta(ge=0)] = 2.0  # where 2 % of what is measured is less: METRICS.md
 
 
 class Canary(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The generation each started server must do right before it is measured."""
 
-    output_tokens: Annotated[int, Meta(ge=32)] = 32
-    floor_tps: Annotated[float, Meta(ge=0)] = 1.0
+    output_tokens: Annotated[int, Meta(ge=32, le=MOST)] = 32
+    floor_tps: Annotated[float, Meta(ge=0, le=MOST)] = 1.0
 
 
 class WarmUp(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -155,7 +159,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     workloads: Workloads
     repeats: Count = 1
     order: Literal["sweeps", "points", "rounds"] = "sweeps"  # cells.expand says what each means
-    seed: Annotated[int, Meta(ge=0)] = 1
+    seed: Annotated[int, Meta(ge=0, le=2**53)] = 1
     models: list[str] = field(default_factory=list)  # the only ones that may be measured; empty: all
     nodes: list[str] = field(default_factory=list)  # the only ones it is measured on; empty: all
     warm_up: WarmUp = field(default_factory=WarmUp)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from bench_runner.cells import traffic
 from bench_runner.deadline import DeadlineError, check_deadline
 from bench_runner.plan import Concurrency, Rate
 from bench_runner.plan_words import nearest
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 # A prompt's own part: its nonce and some text to come out at the exact length.
 OWN_TOKENS = 24
+# Of one cell: each client is an open connection, each request a prompt that is made before the first is sent.
+MOST_CLIENTS = 4096
+MOST_REQUESTS = 100_000
 _SCOPES = ("configurations", "flags", "when", "models", "workloads")
 
 
@@ -31,6 +35,7 @@ def contradictions(plan: Plan, known: Collection[str] | None = None) -> Iterator
         yield f"workloads: found none, needed at least one of {', '.join(workloads)}"
     for name, workload in workloads.items():
         yield from _twice(f"workloads.{name}.points", workload.points if workload else [])
+        yield from _too_much(plan, name, workload.points if workload else [])
         yield from _prefix_problem(name, workload)
     yield from _quick_problems(plan)
     if plan.deadline is not None:
@@ -129,6 +134,18 @@ def _prefix_problem(name: str, workload: object) -> Iterator[str]:
             f"workloads.{name}.shared_prefix_tokens: found {workload.shared_prefix_tokens}, needed at most "
             f"{max(most, 0)}: {OWN_TOKENS} of {workload.prompt_tokens} prompt tokens are each prompt's own"
         )
+
+
+def _too_much(plan: Plan, workload: str, points: list[int]) -> Iterator[str]:
+    for index, point in enumerate(points):
+        sent = traffic(plan, workload, point)
+        for number, what, most in (
+            (sent.clients, "connections at once", MOST_CLIENTS),
+            (sent.requests, "requests in one cell", MOST_REQUESTS),
+        ):
+            if number > most:
+                where = f"workloads.{workload}.points[{index}]"
+                yield f"{where}: {point} would make {number} {what}, needed at most {most}"
 
 
 def _twice(where: str, values: list[int]) -> Iterator[str]:
