@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import secrets
 import signal
 import time
@@ -59,6 +60,7 @@ def run(folder: Folder, configurations: Path, control: Path, wishes: Wishes | No
     """One start of the runner. Raises a BenchError for what is wrong before anything ran."""
     prepared = prepare(folder, configurations)
     require_usable(folder.root)
+    _allow_connections()
     # One lock for all campaigns of this node: two at once would falsify each other's times.
     with only_runner(folder.root.parent / ".runner.lock"):
         folder.cells.mkdir(exist_ok=True)
@@ -70,6 +72,12 @@ def run(folder: Folder, configurations: Path, control: Path, wishes: Wishes | No
             return _run(folder, prepared, journal, Control(control), wishes or Wishes())
         finally:
             journal.close()
+
+
+def _allow_connections() -> None:
+    """Each client has one; the soft limit is 1024 by default, for programs that still use select()."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _run(folder: Folder, prepared: Prepared, journal: Journal, control: Control, wishes: Wishes) -> Outcome:
