@@ -37,6 +37,30 @@ def test_another_identity_runs_again_and_the_old_result_is_not_destroyed(bench):
     assert "another identity" in events(bench, "cell_started")[-1]["detail"]["why"]
 
 
+@pytest.mark.parametrize("described", ["sglang 0.5.22", "sglang 0.6.1.post1"])
+def test_a_server_of_another_build_than_was_deployed_is_not_measured(bench, described):
+    """The package was upgraded after the deploy: the numbers would stand under the wrong identity."""
+    bench.simulate("tp1-auto", engine_build=described)
+    bench.run()
+    assert statuses(bench) == {"tp1-auto.code.8.r1": "failed", "tp1-auto.code.16.r1": "skipped"}
+    reason = bench.cell("tp1-auto.code.8.r1").reasons[0]
+    assert reason.code == "server_build_differs"
+    assert f"says that it is 0.5.23, deployed was {described}" in reason.detail
+    bench.check_schemas()
+    bench.simulate("tp1-auto")  # deployed again
+    assert bench.run().message == "2 cells: 2 ok (2 measured now)"
+
+
+@pytest.mark.parametrize(
+    "described", ["sglang 0.5.23", "sglang 0.5.23.post1", "sglang 0.5.20 git 6d7d2a1f0b11", "fork 7", None]
+)
+def test_a_build_that_may_be_the_deployed_one_is_measured(bench, described):
+    bench.plan(SMALL_PLAN, workloads={"code": {"points": [8], "requests": 1}})
+    bench.simulate("tp1-auto", engine_build=described)
+    bench.run()
+    assert statuses(bench) == {"tp1-auto.code.8.r1": "ok"}
+
+
 def test_comparability_and_recorded_facts_do_not_make_a_cell_another_one(bench):
     bench.simulate("tp1-auto")
     bench.run()

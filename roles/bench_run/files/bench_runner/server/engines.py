@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from bench_runner.errors import ServerError
 from bench_runner.metrics import Speculation
+from bench_runner.quirks.versions import numbers
 from bench_runner.server.api_key import authorization
 
 if TYPE_CHECKING:
@@ -87,6 +88,10 @@ class Engine(ABC):
     @abstractmethod
     def speculation(self, stream: Stream) -> Speculation | None:
         """What the engine said of one request; None where it said nothing."""
+
+    def why_another_build(self) -> str | None:
+        """A sentence where the server says that it is not the build that its description names."""
+        return None
 
     def close(self) -> None:
         self.session.close()
@@ -179,6 +184,19 @@ class SGLang(Engine):
             accepted_drafts=details.get("spec_num_correct_drafts"),
         )
 
+    def why_another_build(self) -> str | None:
+        """A package's version; a checkout is named by its commit, and its package's record may be older."""
+        described = self.deployment.engine_build or ""
+        wanted, found = _release(described), _release(self.served.build or "")
+        if not described.startswith("sglang ") or " git " in described or None in {wanted, found}:
+            return None
+        if wanted == found:
+            return None
+        return (
+            f"the server says that it is {self.served.build}, deployed was {described}: its numbers would be "
+            f"another build's. Deploy again (deploy.yml)"
+        )
+
     def _describe(self) -> Served:
         info = self._json("/server_info") or self._json("/get_server_info") or {}
         models = (self._json("/v1/models") or {}).get("data", [])
@@ -214,6 +232,12 @@ class SGLang(Engine):
 
 
 ENGINES: dict[str, type[Engine]] = {"llamacpp": LlamaCpp, "sglang": SGLang}
+
+
+def _release(build: str) -> tuple[int, ...] | None:
+    """The release in a version; 0.0.0 is what a build without one says."""
+    found = numbers(build)
+    return found if found and any(found) else None
 
 
 def _short(exc: Exception) -> str:

@@ -109,6 +109,9 @@ class Server:
         self.state = "ready"
         self.on_note(None)
         await asyncio.to_thread(self.engine.look)
+        another = self.engine.why_another_build()
+        if another:
+            raise ServerError("server_build_differs", another)
         self.identity = (await self.show()).identity
 
     async def canary(self, prompts: PromptMaker) -> float:
