@@ -71,6 +71,7 @@ POINT_WORDS = {
     "context": "prompt tokens",
     "concurrency": "clients",
     "rate": "requests/s",
+    "replay": "% speed",
     "agentic": "turns",
 }
 WORKLOAD_TITLES = {
@@ -78,6 +79,7 @@ WORKLOAD_TITLES = {
     "context": "Context",
     "concurrency": "Concurrency",
     "rate": "Open loop",
+    "replay": "Replay",
     "agentic": "Agentic",
 }
 
@@ -86,4 +88,6 @@ def point_title(workload: Workload, value: int) -> str:
     """1,024 output tokens; 1 client."""
     words = POINT_WORDS[workload]
     one = "request/s" if workload == "rate" else words.removesuffix("s")
+    if workload == "replay":
+        return f"{value:,} {words}"
     return f"{value:,} {one if value == 1 else words}"

@@ -23,6 +23,7 @@ POINT_UNITS = {
     "context": "prompt_tokens",
     "concurrency": "clients",
     "rate": "requests_per_s",
+    "replay": "speed_percent",
     "agentic": "turns",
 }
 DISTRIBUTIONS = ("ttft_ms", "tpot_ms", "chunk_gap_ms", "e2e_ms")

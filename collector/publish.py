@@ -79,6 +79,7 @@ CHAPTERS = frozenset(
         "context-curve",
         "concurrency-curve",
         "rate-curve",
+        "replay-curve",
         "agentic-curve",
     }
 )

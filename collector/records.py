@@ -20,8 +20,8 @@ Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 
 CellStatus = Literal["ok", "partial", "failed", "crashed", "skipped", "interrupted"]
-Workload = Literal["code", "context", "concurrency", "rate", "agentic"]
-PointUnit = Literal["output_tokens", "prompt_tokens", "clients", "requests_per_s", "turns"]
+Workload = Literal["code", "context", "concurrency", "rate", "replay", "agentic"]
+PointUnit = Literal["output_tokens", "prompt_tokens", "clients", "requests_per_s", "speed_percent", "turns"]
 
 
 class Reason(Struct, frozen=True, forbid_unknown_fields=True):

@@ -110,7 +110,9 @@ def chapters(points: Points) -> tuple[Chapter, ...]:
     if "concurrency" in workloads:
         found.append(concurrency_curve(points))
     if "rate" in workloads:
-        found.append(rate_curve(points))
+        found.append(open_curve(points, "rate"))
+    if "replay" in workloads:
+        found.append(open_curve(points, "replay"))
     if "agentic" in workloads:
         found.append(agentic(points))
     return tuple(found)
@@ -201,7 +203,7 @@ def concurrency_curve(points: Points) -> Chapter:
     return _curve(points, "concurrency", "Concurrency curve", columns)
 
 
-def rate_curve(points: Points) -> Chapter:
+def open_curve(points: Points, workload: Workload) -> Chapter:
     """What requests wait for when they come as they come."""
     columns = (
         ("TTFT p50 ms", "ttft_ms_p50"),
@@ -210,7 +212,7 @@ def rate_curve(points: Points) -> Chapter:
         ("e2e p50 ms", "e2e_ms_p50"),
         ("tok/s", "output_tps"),
     )
-    return _curve(points, "rate", "Open loop", columns)
+    return _curve(points, workload, WORKLOAD_TITLES[workload], columns)
 
 
 def agentic(points: Points) -> Chapter:

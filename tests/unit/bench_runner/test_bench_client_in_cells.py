@@ -41,6 +41,32 @@ def test_an_open_loop_is_a_workload_like_the_others(bench):
     assert next(check.passed for check in cell.checks if check.name == "client") == (cell.status == "ok")
 
 
+def test_a_recorded_load_is_sent_again_with_its_own_times_and_lengths(bench):
+    trace = [
+        {"at_s": 10.4, "prompt_tokens": 60, "output_tokens": 4},
+        {"at_s": 10.0, "prompt_tokens": 96, "output_tokens": 8, "shared_prefix_tokens": 48},
+        {"at_s": 10.8, "prompt_tokens": 80, "output_tokens": 6},
+    ]
+    bench.plan(SMALL_PLAN, workloads={"replay": {"points": [200], "requests": trace}})
+    bench.simulate("tp1-auto")
+    bench.run()
+    bench.check_schemas()
+    cell = bench.cell("tp1-auto.replay.200.r1")
+    assert (cell.point_unit, cell.requests.ok) == ("speed_percent", 3)
+    records = read_requests(bench.folder.requests(cell.cell))
+    lengths = [(record.prompt_tokens, record.completion_tokens) for record in records]
+    assert lengths == [(96, 8), (60, 4), (80, 6)]
+    assert [round(record.due_ms - records[0].due_ms) for record in records] == [0, 200, 400]
+
+
+def test_a_part_of_a_recorded_load_that_can_not_be_is_found():
+    wrong = {"at_s": 0, "prompt_tokens": 30, "output_tokens": 4, "shared_prefix_tokens": 20}
+    with pytest.raises(
+        PlanError, match=r"replay.requests\[0\].shared_prefix_tokens: found 20, .* at most 6"
+    ):
+        check_plan({**SMALL_PLAN, "workloads": {"replay": {"points": [100], "requests": [wrong]}}})
+
+
 def outcomes(*chunks_ms: float) -> list[Outcome]:
     times = [int(at * MS) for at in chunks_ms]
     stream = Stream(sent_ns=0, end_ns=times[-1], chunks_ns=times, usage=Usage(1, len(times)))

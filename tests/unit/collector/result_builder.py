@@ -20,6 +20,7 @@ UNITS = {
     "context": "prompt_tokens",
     "concurrency": "clients",
     "rate": "requests_per_s",
+    "replay": "speed_percent",
     "agentic": "turns",
 }
 COMPARABILITY = {
@@ -67,7 +68,8 @@ def distribution(n: int, middle: float) -> dict[str, Any]:
 def metrics(
     configuration: str, workload: str, point: int, requests: int, factor: float = 1.0
 ) -> dict[str, Any]:
-    tokens = {"code": point, "context": 16, "concurrency": 32, "rate": 32, "agentic": 24}[workload] * requests
+    each = {"code": point, "context": 16, "agentic": 24}.get(workload, 32)
+    tokens = each * requests
     clients = point if workload == "concurrency" else 1
     user_tps = SPEED.get(configuration, 40.0) * factor / (1 + 0.08 * (clients - 1))
     if workload == "context":

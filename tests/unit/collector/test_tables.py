@@ -76,6 +76,13 @@ def test_an_open_loop_has_a_curve_by_its_rate(layout, read):
     assert "TTFT p50 ms" in table(read, "rate-curve").columns
 
 
+def test_a_replay_has_a_curve_by_its_speed(layout, read):
+    plan = {**PLAN, "workloads": {"replay": {"points": [100, 200]}}}
+    CampaignBuilder(layout.raw / "ct200" / "lab-small", plan=plan).start().run_all()
+    assert table(read, "throughput-replay").columns == ("configuration", "100 % speed", "200 % speed")
+    assert table(read, "replay-curve").title == "Replay"
+
+
 def test_a_point_without_baseline_says_so(campaign, read):
     campaign.run_all(tp1_auto__code__64={"status": "failed"})
     rows = table(read, "throughput-code").rows

@@ -8,24 +8,25 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from bench_runner.plan import Agentic, Code, Concurrency, Context, Rate, WarmUp
+from bench_runner.plan import Agentic, Code, Concurrency, Context, Rate, Replay, WarmUp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from bench_runner.arrivals import Pattern
-    from bench_runner.plan import Plan
+    from bench_runner.plan import Plan, TraceRequest
 
 POINT_UNITS = {
     "code": "output_tokens",
     "context": "prompt_tokens",
     "concurrency": "clients",
     "rate": "requests_per_s",
+    "replay": "speed_percent",
     "agentic": "turns",
 }
 
 # Part of a cell's identity: raise one when its traffic changes, so that its cells run again.
-WORKLOAD_VERSIONS = {"code": 1, "context": 1, "concurrency": 1, "rate": 1, "agentic": 1}
+WORKLOAD_VERSIONS = {"code": 1, "context": 1, "concurrency": 1, "rate": 1, "replay": 1, "agentic": 1}
 
 
 class Cell(Struct, frozen=True, kw_only=True):
@@ -63,6 +64,9 @@ class Traffic(Struct, frozen=True, kw_only=True):
     shared_tokens: int = 0  # the beginning that all prompts have
     rate: float | None = None  # requests a second of an open loop
     pattern: Pattern = "poisson"
+    trace: tuple[
+        TraceRequest, ...
+    ] = ()  # each request's own time and lengths; the ones above are the largest
 
     @property
     def requests(self) -> int:
@@ -130,6 +134,8 @@ def traffic(plan: Plan, workload: str, point: int) -> Traffic:
         return msgspec.structs.replace(
             single, rate=float(point), pattern=shape.pattern, shared_tokens=shape.shared_prefix_tokens
         )
+    if isinstance(shape, Replay):
+        return _replayed(shape, point)
     if isinstance(shape, Agentic):
         return Traffic(
             clients=shape.conversations,
@@ -211,6 +217,16 @@ def _points(plan: Plan) -> Iterator[tuple[str, list[int]]]:
         shape = getattr(plan.workloads, workload)
         if shape is not None:
             yield workload, shape.points
+
+
+def _replayed(shape: Replay, percent: int) -> Traffic:
+    trace = tuple(
+        msgspec.structs.replace(request, at_s=request.at_s * 100 / percent)
+        for request in sorted(shape.requests, key=lambda request: request.at_s)
+    )
+    largest = max(trace, key=lambda request: request.prompt_tokens + request.output_tokens)
+    single = _single(1, len(trace), largest.prompt_tokens, largest.output_tokens)
+    return msgspec.structs.replace(single, trace=trace, shared_tokens=largest.shared_prefix_tokens)
 
 
 def _single(clients: int, requests: int, prompt_tokens: int, output_tokens: int) -> Traffic:

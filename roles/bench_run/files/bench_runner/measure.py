@@ -175,6 +175,9 @@ def failure(
 
 
 def _load(plan: Plan, cell: Cell, sent: Traffic, scripts: list[Script], server: Server) -> Load:
+    if sent.trace:
+        due_ns = [int((request.at_s - sent.trace[0].at_s) * 1e9) for request in sent.trace]
+        return OpenLoad(sent, scripts, server, plan.limits, due_ns=due_ns)
     if sent.rate is None:
         return Load(sent, scripts, server, plan.limits)
     seed = f"{plan.seed}/{cell.workload}/{cell.point}/{cell.repeat}"
@@ -185,6 +188,18 @@ def _load(plan: Plan, cell: Cell, sent: Traffic, scripts: list[Script], server: 
 def _scripts(cell: Cell, sent: Traffic, prompts: PromptMaker) -> list[Script]:
     """The same texts for each configuration, to compare answers by; no two of a cell begin alike."""
     purpose = f"{cell.workload}/{cell.point}/{cell.repeat}"
+    if sent.trace:
+        return [
+            Script(
+                first=prompts.prompt(
+                    f"{purpose}/{number}", request.prompt_tokens, shared=request.shared_prefix_tokens
+                ),
+                turns=[],
+                prompt_tokens=request.prompt_tokens,
+                output_tokens=request.output_tokens,
+            )
+            for number, request in enumerate(sent.trace)
+        ]
     return [
         Script(
             first=prompts.prompt(f"{purpose}/{number}", sent.first_prompt_tokens, shared=sent.shared_tokens),

@@ -20,7 +20,7 @@ QuirkName = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$", max_length=60)]
 Text = Annotated[str, Meta(min_length=1)]
 Points = Annotated[list[Count], Meta(min_length=1)]
 
-WorkloadName = Literal["code", "context", "concurrency", "rate", "agentic"]
+WorkloadName = Literal["code", "context", "concurrency", "rate", "replay", "agentic"]
 
 PLAN_VERSION = 1
 
@@ -64,6 +64,22 @@ class Rate(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     shared_prefix_tokens: CountOrNone = 0
 
 
+class TraceRequest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One request of a recorded load: when it came, and how long prompt and answer were."""
+
+    at_s: Annotated[float, Meta(ge=0, le=MOST)]
+    prompt_tokens: Count
+    output_tokens: Count
+    shared_prefix_tokens: CountOrNone = 0
+
+
+class Replay(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A recorded load sent again, with prompts of our own; a point is its speed in percent."""
+
+    points: Points
+    requests: Annotated[list[TraceRequest], Meta(min_length=1)]
+
+
 class Agentic(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Conversations whose prompt grows by each answer and each turn; a point is a number of turns."""
 
@@ -79,6 +95,7 @@ class Workloads(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     context: Context | None = None
     concurrency: Concurrency | None = None
     rate: Rate | None = None
+    replay: Replay | None = None
     agentic: Agentic | None = None
 
 
@@ -118,6 +135,7 @@ class QuickPoints(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     context: list[Count] = field(default_factory=list)
     concurrency: list[Count] = field(default_factory=list)
     rate: list[Count] = field(default_factory=list)
+    replay: list[Count] = field(default_factory=list)
     agentic: list[Count] = field(default_factory=list)
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from bench_runner.cells import traffic
 from bench_runner.deadline import DeadlineError, check_deadline
-from bench_runner.plan import Concurrency, Rate
+from bench_runner.plan import Concurrency, Rate, Replay, TraceRequest
 from bench_runner.plan_words import nearest
 from bench_runner.quirks.expression import ExpressionError, parse
 from bench_runner.quirks.versions import RangeError, check_range
@@ -36,7 +36,7 @@ def contradictions(plan: Plan, known: Collection[str] | None = None) -> Iterator
     for name, workload in workloads.items():
         yield from _twice(f"workloads.{name}.points", workload.points if workload else [])
         yield from _too_much(plan, name, workload.points if workload else [])
-        yield from _prefix_problem(name, workload)
+        yield from _prefix_problem(f"workloads.{name}", workload)
     yield from _quick_problems(plan)
     if plan.deadline is not None:
         try:
@@ -125,14 +125,17 @@ def _range_problem(where: str, wanted: str | None) -> Iterator[str]:
         yield f"{where}: {exc}"
 
 
-def _prefix_problem(name: str, workload: object) -> Iterator[str]:
-    if not isinstance(workload, (Concurrency, Rate)) or not workload.shared_prefix_tokens:
+def _prefix_problem(where: str, asked: object) -> Iterator[str]:
+    if isinstance(asked, Replay):
+        for index, request in enumerate(asked.requests):
+            yield from _prefix_problem(f"{where}.requests[{index}]", request)
+    if not isinstance(asked, (Concurrency, Rate, TraceRequest)) or not asked.shared_prefix_tokens:
         return
-    most = workload.prompt_tokens - OWN_TOKENS
-    if workload.shared_prefix_tokens > most:
+    most = asked.prompt_tokens - OWN_TOKENS
+    if asked.shared_prefix_tokens > most:
         yield (
-            f"workloads.{name}.shared_prefix_tokens: found {workload.shared_prefix_tokens}, needed at most "
-            f"{max(most, 0)}: {OWN_TOKENS} of {workload.prompt_tokens} prompt tokens are each prompt's own"
+            f"{where}.shared_prefix_tokens: found {asked.shared_prefix_tokens}, needed at most "
+            f"{max(most, 0)}: {OWN_TOKENS} of {asked.prompt_tokens} prompt tokens are each prompt's own"
         )
 
 
