@@ -110,7 +110,7 @@ def test_an_unknown_folder_is_nobodys_to_remove(play, caches, root):
 
     result = play([model("c", caches["c"])], remove_allowed=True)
 
-    assert "has 1.0 MB free, the model needs 1.5 MB" in result["msg"]
+    assert "has 1.0 MB free, the model needs 1.6 MB" in result["msg"]
     assert names(root) == ["theirs"]
 
 
@@ -163,7 +163,7 @@ def test_what_does_not_fit_beside_the_others_waits_and_is_known(play, plan, root
     )
 
     said = (
-        f"c: 1.5 MB do not fit beside a (1.5 MB), b (1.5 MB) in {root}; "
+        f"c: 1.6 MB do not fit beside a (1.6 MB), b (1.6 MB) in {root}; "
         "it takes its place when its first configuration's turn comes"
     )
     for result in (predicted, first, second):

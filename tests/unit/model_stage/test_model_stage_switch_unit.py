@@ -19,7 +19,7 @@ TEMPLATE = ROLE / "templates/model-stage-switch@.service.j2"
 
 def unit(*, grow=False, network=False):
     environment = jinja2.Environment(trim_blocks=True, autoescape=False)  # noqa: S701 - a unit file
-    environment.filters["comment"] = lambda text: f"# {text}"
+    environment.filters.update(comment=lambda text: f"# {text}", bool=bool)
     return environment.from_string(TEMPLATE.read_text()).render(
         ansible_managed="managed",
         model_stage_program_dir="/opt",

@@ -196,3 +196,52 @@ def test_progress_is_always_whole_json_and_ends_at_the_total(wanted, root):
 
     assert progress["run"] == "r1"
     assert progress["bytes"] == progress["total_bytes"] > 0
+
+
+@pytest.mark.parametrize("name", ["a.partial-0123456789ab", "a.manifest.json", "a.proof.json"])
+def test_a_model_is_not_called_like_what_lies_beside_another(wanted, root, name):
+    done = stager("stage", *wanted, "--name", name)
+
+    assert done.returncode == 2
+    assert "the stager has files and folders of such names" in done.stderr
+    assert not list(root.iterdir())
+
+
+@pytest.mark.parametrize(
+    "option",
+    [("--stall-s", "nan"), ("--stall-s", "0"), ("--patience-s", "-1"), ("--wait-s", "inf"),
+     ("--threads", "0"), ("--reserve-bytes", "-5"), ("--threads", "two")],
+)  # fmt: skip
+def test_a_number_that_makes_no_sense_is_refused(wanted, root, option):
+    done = stager("stage", *wanted, *option)
+
+    assert done.returncode == 2
+    assert f"argument {option[0]}: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(root.iterdir())
+
+
+@pytest.mark.parametrize("spoil", ["dangling", "folder link", "not text"])
+def test_a_copy_that_is_not_all_there_is_not_trusted(tmp_path, spoil):
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    (folder / "config.json").write_bytes(b"{}")
+    if spoil == "not text":
+        (folder / b"bad\xff.json".decode(errors="surrogateescape")).write_bytes(b"1")
+    else:
+        (folder / "more").symlink_to("nowhere" if spoil == "dangling" else "/etc")
+
+    done = stager("manifest", "create", "--from", folder)
+
+    assert done.returncode == 2
+    assert {"dangling": "a dangling link", "folder link": "a link to a folder", "not text": "UTF-8"}[
+        spoil
+    ] in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_model_that_is_not_there_is_named(root):
+    done = stager("verify", "--name", "nope", "--root", root)
+
+    assert done.returncode == 2
+    assert f"{root} has no nope" in done.stderr

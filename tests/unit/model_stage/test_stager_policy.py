@@ -246,3 +246,22 @@ def test_files_without_inodes_are_named():
     with pytest.raises(NoRoomError, match="has 2 free inodes, the model needs 3") as caught:
         decide(Scene(SHM, room, short.sets, short.wanted, [], Allow()), nobody)
     assert caught.value.limit == "inodes"
+
+
+def test_an_unfinished_copy_of_another_revision_goes_without_leave():
+    """Staging the model would remove it anyway."""
+    there = [old("kimi.partial-0123456789ab", 30, 1), old("qwen.partial-0123456789ab", 30, 2)]
+
+    found = decide(scene({"qwen": 52}, 30, there), nobody)
+
+    assert [one.name for one in found.removals] == ["qwen.partial-0123456789ab"]
+
+
+def test_files_that_the_wanted_revision_shares_are_not_won_by_removing_the_older_one():
+    """22 of its 52 GB are to be linked, and must be copied after all when the older one goes."""
+    enough = scene({"qwen": 30}, 20, [old("qwen", 52)], allow=Allow(remove=True))
+    short = scene({"qwen": 30}, 0, [old("qwen", 51)], allow=Allow(remove=True))
+
+    assert [one.name for one in decide(enough, nobody).removals] == ["qwen"]
+    with pytest.raises(NoRoomError):
+        decide(short, nobody)

@@ -163,7 +163,7 @@ def test_a_real_tmpfs_that_is_too_small_stays_empty(tmp_path):
     )
 
     assert done.returncode == 4
-    assert "small (tmpfs) has 2.1 MB free, the model needs 3.0 MB" in done.stderr
+    assert "small (tmpfs) has 2.1 MB free, the model needs 3.1 MB" in done.stderr
     assert "safetensors" not in done.stdout
 
 
@@ -190,3 +190,44 @@ def test_a_tmpfs_that_fills_up_midway_is_named_with_the_file(tmp_path):
     assert "No space left on device after" in done.stderr
     assert ".safetensors" in done.stderr
     assert '"code": "no_room"' in done.stdout, "whoever follows must learn of it"
+
+
+def test_a_tmpfs_that_is_full_already_says_what_is_needed(tmp_path):
+    cache = Cache(tmp_path / "hub").add(model_files(size=100_000))
+    wanted = f"--name tiny --repo lab/tiny --source hf_cache={cache.path} --root {{root}}"
+
+    done = in_small_tmpfs(
+        tmp_path,
+        "2m",
+        f"head -c 3M /dev/zero > {{root}}/theirs; {sys.executable} -m model_stager stage {wanted}",
+    )
+
+    assert done.returncode == 4
+    assert "has 0 B free, the model needs 368.6 kB" in done.stderr
+
+
+def test_inodes_that_are_used_up_are_named(tmp_path):
+    cache = Cache(tmp_path / "hub").add(model_files(size=100_000))
+    wanted = f"--name tiny --repo lab/tiny --source hf_cache={cache.path} --root {{root}}"
+
+    done = in_small_tmpfs(tmp_path, "9m,nr_inodes=2", f"{sys.executable} -m model_stager stage {wanted}")
+
+    assert done.returncode == 4
+    assert "free inodes, the model needs 5" in done.stderr
+
+
+@pytest.mark.parametrize("more", [0, 4, 12])
+def test_what_lies_beside_the_model_has_room_too(tmp_path, more):
+    """Else the whole model would be there, and the record that proves it would not."""
+    files = model_files(size=200_000)
+    cache = Cache(tmp_path / "hub").add(files)
+    size = sum(on_disk(len(content)) for name, content in files.items() if name != "README.md")
+    wanted = f"--name tiny --repo lab/tiny --source hf_cache={cache.path} --root {{root}}"
+
+    done = in_small_tmpfs(
+        tmp_path,
+        f"{size + 4096 * more}",
+        f"{sys.executable} -m model_stager stage {wanted}; code=$?; ls {{root}}; exit $code",
+    )
+
+    assert (done.returncode, "tiny" in done.stdout) in ((0, True), (4, False)), done.stderr

@@ -240,3 +240,59 @@ def test_a_source_that_hangs_is_left_before_a_byte_is_copied(want, cache, cached
 
     assert outcome.gone_on == "the HF cache: no answer for 0.3 s: is its mount gone?"
     assert published(want()) == dict(sorted(files.items()))
+
+
+def test_a_manifest_of_another_revision_finds_its_snapshot(want, cache, directory, files, tmp_path):
+    """The branch has moved on, the older revision is still in the cache."""
+    path = tmp_path / "older.json"
+    path.write_text(json.dumps(create_manifest(directory, "tiny", None, None).to_json()))
+    newer = model_files(seed=2)
+    newer["config.json"] = b'{"architectures": ["Tony"]}'
+    cache.add(newer, commit="b" * 40)
+    request = want(manifest=path)
+
+    run_stage(request)
+
+    assert published(request) == files
+
+
+def test_a_file_of_another_revision_is_not_read_to_be_refused(want, cache, directory, tmp_path):
+    path = tmp_path / "newer.json"
+    (directory / "model-00001-of-00003.safetensors").write_bytes(
+        model_files(seed=2)["model-00001-of-00003.safetensors"]
+    )
+    path.write_text(json.dumps(create_manifest(directory, "tiny", None, None).to_json()))
+    request = want(manifest=path)
+
+    with pytest.raises(NoSourceError, match="has other contents in the snapshot c0ffee") as caught:
+        run_stage(request)
+
+    assert "1 file of" in str(caught.value), "before a byte is copied"
+    assert not list(request.root.glob("tiny*"))
+
+
+def test_a_branch_that_moves_midway_is_followed_by_the_next_run(want, cache, files):
+    request = want()
+    plan = make_plan(request)
+    cache.add({**model_files(seed=2), "extra.json": b"{}"}, commit="b" * 40)
+
+    again = make_plan(request, sources=plan.sources)
+    later = make_plan(request)
+
+    assert again.manifest == plan.manifest
+    assert {plan.sources[0].locate(entry).path.name for entry in plan.manifest.files} == set(needed(files))
+    assert later.manifest.revision == "b" * 40
+
+
+def test_include_and_exclude_count_for_a_manifest_too(want, directory):
+    path = directory.with_name(f"{directory.name}.manifest.json")
+    path.write_text(json.dumps(create_manifest(directory, "tiny", None, None).to_json()))
+    request = want(directory, exclude=("README*",))
+
+    run_stage(request)
+    again = run_stage(request)
+
+    assert "README.md" not in published(request)
+    assert again.action == "none"
+    with pytest.raises(BadRequestError, match=r"none of the 6 files is wanted"):
+        run_stage(want(directory, manifest=path, include=("*.gguf",)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,31 @@ from model_stager.placing import Wishes
 from model_stager.request import PATIENCE_S, STALL_S, UNNEEDED, Request, parse_source
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 SHM = Path("/dev/shm")  # noqa: S108 - the purpose
+
+
+def seconds(least: float) -> Callable[[str], float]:
+    """The type of an argument: a number that a clock can count to."""
+
+    def number(text: str) -> float:
+        value = float(text)
+        if not least <= value <= threading.TIMEOUT_MAX:
+            raise argparse.ArgumentTypeError(f"{text} is no number of seconds from {least:g} on")
+        return value
+
+    return number
+
+
+def whole(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+        return value
+
+    return number
 
 
 def wanted_parser() -> argparse.ArgumentParser:
@@ -29,7 +52,7 @@ def wanted_parser() -> argparse.ArgumentParser:
         metavar="KIND=PLACE",
         help="hf_cache=/path, directory=/path, http=URL, hub or hub=URL; tried in order",
     )
-    wanted.add_argument("--manifest", type=Path, help="what the model consists of, when no source says it")
+    wanted.add_argument("--manifest", type=Path, help="what the model consists of (default: as sources say)")
     wanted.add_argument(
         "--include", action="append", metavar="PATTERN", help="only these files (default: all)"
     )
@@ -38,12 +61,15 @@ def wanted_parser() -> argparse.ArgumentParser:
     )
     wanted.add_argument("--token-file", type=Path, help="with the hub's token; only its owner may read it")
     wanted.add_argument(
-        "--stall-s", type=float, default=STALL_S, help="leave a source that gives no byte for so long"
+        "--stall-s",
+        type=seconds(0.001),
+        default=STALL_S,
+        help="leave a source that is silent for so long",
     )
     wanted.add_argument(
-        "--patience-s", type=float, default=PATIENCE_S, help="how long a busy source is asked again"
+        "--patience-s", type=seconds(0), default=PATIENCE_S, help="how long a busy source is asked again"
     )
-    wanted.add_argument("--reserve-bytes", type=int, default=0, help="memory to be left for the engine")
+    wanted.add_argument("--reserve-bytes", type=whole(0), default=0, help="memory to be left for the engine")
     wanted.add_argument("--deep", action="store_true", help="hash everything, whatever the quick proof says")
     wanted.add_argument(
         "--state-dir", type=Path, help="serve from where it lies what can't be in memory; records go here"

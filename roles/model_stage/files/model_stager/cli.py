@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import signal
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model_stager import __version__, room_verbs
-from model_stager.arguments import request_of, wanted_parser, wishes_of
+from model_stager.arguments import request_of, seconds, wanted_parser, whole, wishes_of
 from model_stager.checking import check, refused
 from model_stager.errors import BadRequestError, NoRoomError, StagerError
 from model_stager.in_place import prove_in_place
@@ -35,6 +37,8 @@ POLL_S = 0.2
 
 def main(argv: list[str] | None = None) -> int:
     os.umask(0o022)  # another user serves what is staged here
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be text
     args = _parser().parse_args(argv)
     work: Callable[[argparse.Namespace], int] = args.work
     try:
@@ -61,9 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     wanted = wanted_parser()
     verb = verbs.add_parser("stage", parents=[wanted], help="make the model be there, whole and proven")
     verb.add_argument(
-        "--threads", type=int, help="default: by the cores, 2 to 4; 8 where a source is on a network"
+        "--threads", type=whole(1), help="default: by the cores, 2 to 4; 8 where a source is on a network"
     )
-    verb.add_argument("--wait-s", type=float, default=1.0, help="how long to wait for another stager")
+    verb.add_argument("--wait-s", type=seconds(0), default=1.0, help="how long to wait for another stager")
     verb.add_argument(
         "--run", default=f"{time.time_ns()}-{os.getpid()}", help="an id for progress and result"
     )
@@ -73,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         "check", parents=[wanted], help="say as JSON what `stage` would do; write nothing"
     )
     verb.add_argument(
-        "--before-bytes", type=int, default=0, help="what other models will take before this one"
+        "--before-bytes", type=whole(0), default=0, help="what other models will take before this one"
     )
     verb.add_argument(
         "--room-later", action="store_true", help="leave the question of room in memory to `arrange`"
@@ -154,7 +158,9 @@ def _stage(args: argparse.Namespace) -> int:
 def _keep_result(request: Request, result: dict[str, Any]) -> None:
     """Beside the progress file; without a state folder there was nothing to do, or no way to do it."""
     if request.state.is_dir() and os.access(request.state, os.W_OK):
-        write_whole(request.state / "result.json", result)
+        # A failure without room for its record is still told by message and exit code.
+        with contextlib.nullcontext() if result["ok"] else contextlib.suppress(OSError):
+            write_whole(request.state / "result.json", result)
 
 
 def _check(args: argparse.Namespace) -> int:

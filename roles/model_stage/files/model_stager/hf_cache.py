@@ -11,8 +11,9 @@ import os
 import re
 from pathlib import Path
 
-from model_stager.errors import SourceUnusableError
-from model_stager.manifest import SHA256, FileEntry, require_safe_name
+from model_stager.errors import BadRequestError, SourceUnusableError
+from model_stager.manifest import SHA256, FileEntry, hash_file, require_safe_name
+from model_stager.origins import SMALL
 from model_stager.text import some_text
 
 COMMIT = re.compile(r"^[0-9a-f]{40}$")
@@ -71,6 +72,10 @@ class HfCache:
         for root, _, names in os.walk(snapshot):
             for name in names:
                 path = Path(root, name)
+                try:
+                    require_safe_name(str(path.relative_to(snapshot)), str(snapshot))
+                except BadRequestError as exc:
+                    raise SourceUnusableError(str(exc)) from exc
                 found.append(_entry_by_blob(path, str(path.relative_to(snapshot))))
         if not found:
             raise SourceUnusableError(f"the snapshot {snapshot} is empty")
@@ -79,21 +84,46 @@ class HfCache:
     def locate(self, commit: str, entry: FileEntry) -> Path:
         """The file's path, or the reason why the cache can't give it."""
         path = self.folder / "snapshots" / commit / entry.name
-        if path.is_file():
+        there = path.is_file()
+        if there and not self._is_other(path, entry):
             return path
         blobs = [self.folder / "blobs" / name for name in (entry.sha256, entry.git_sha1) if name]
         whole = next((blob for blob in blobs if blob.is_file()), None)
-        if whole is not None:  # the link is gone, the contents are not
+        if whole is None and there:
+            whole = self._elsewhere(commit, entry)
+        if whole is not None:  # the link is gone or of another version, the contents are there
             return whole
         if any(list(blob.parent.glob(f"{blob.name}*.incomplete")) for blob in blobs):
             raise SourceUnusableError(
                 f"{entry.name} was never downloaded to its end (an .incomplete file is there)"
             )
+        if there:
+            raise SourceUnusableError(f"{entry.name} has other contents in the snapshot {commit[:12]}")
         if path.exists():
             raise SourceUnusableError(f"{entry.name} is no file")
         if path.is_symlink():
             raise SourceUnusableError(f"{entry.name} is a dangling link (its blob is gone)")
         raise SourceUnusableError(f"{entry.name} is not in the snapshot {commit[:12]}")
+
+    def _elsewhere(self, commit: str, entry: FileEntry) -> Path | None:
+        """In the snapshot of another commit."""
+        for snapshot in sorted((self.folder / "snapshots").glob("*")):
+            path = snapshot / entry.name
+            if snapshot.name != commit and path.is_file() and not self._is_other(path, entry):
+                return path
+        return None
+
+    def _is_other(self, path: Path, entry: FileEntry) -> bool:
+        """Whether the blob's name, or what a small file holds, says that these are other contents."""
+        found = _entry_by_blob(path, entry.name)
+        if found.sha256 and entry.sha256:
+            return found.sha256 != entry.sha256
+        if found.git_sha1 and entry.git_sha1:
+            return found.git_sha1 != entry.git_sha1
+        if not found.git_sha1 or not entry.sha256 or (found.size_bytes or 0) > SMALL:
+            return False
+        many = len(list((self.folder / "snapshots").iterdir())) > 1  # else there is no other to look at
+        return many and hash_file(path)[1] != entry.sha256
 
 
 def read_tree(path: Path) -> list[FileEntry] | None:
@@ -111,7 +141,7 @@ def read_tree(path: Path) -> list[FileEntry] | None:
             )
             for name, info in raw["files"].items()
         ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, BadRequestError):
         return None
 
 

@@ -41,7 +41,7 @@ class HttpSource:
 
     def manifest(self) -> Manifest:
         """Beside the folder, as `manifest create` puts it and as `serve` gives it."""
-        return patiently(self._read_manifest, self._request.patience_s)
+        return self._request.narrow(patiently(self._read_manifest, self._request.patience_s))
 
     def _read_manifest(self) -> Manifest:
         url = f"{self._base}.manifest.json"

@@ -47,12 +47,8 @@ class HubSource:
 
     def manifest(self) -> Manifest:
         _, commit = self._pin()
-        entries = [entry for entry in self._list().values() if self._request.wants(entry.name)]
-        if not entries:
-            raise SourceUnusableError(
-                f"none of the {len(self._tree)} files of {commit[:12]} is wanted (include, exclude)"
-            )
-        return Manifest(self._request.name, self._request.repo, commit, "hf_tree", sorted_entries(entries))
+        request, entries = self._request, sorted_entries([*self._list().values()])
+        return request.choose(Manifest(request.name, request.repo, commit, "hf_tree", entries))
 
     def locate(self, entry: FileEntry) -> Origin:
         with self._lock:

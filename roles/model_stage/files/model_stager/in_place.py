@@ -139,8 +139,8 @@ def _why_not_proven(record: dict[str, Any] | None, folder: Path, manifest: Manif
         return "it was never verified there"
     if record["manifest_digest"] != manifest.digest:
         return "other contents were verified there"
-    if record["folder"] != str(folder):
-        return f"it was verified in {record['folder']}"
+    if record.get("folder") != str(folder):
+        return f"it was verified in {record.get('folder')}"
     was, now = record["files"], _stamps(folder, manifest)
     changed = [name for name in now if now[name] != was.get(name)]
     return f"{some_text(changed)} changed since it was verified" if changed else ""

@@ -39,6 +39,10 @@ class Staged:
     def finished(self) -> bool:
         return self.name == self.model
 
+    def is_stale(self, digest: str) -> bool:
+        """An unfinished copy of other contents than are wanted now: its stager removes it by itself."""
+        return not self.finished and not self.name.endswith(digest[:12])
+
     def sentence(self) -> str:
         what = "" if self.finished else "unfinished, "
         return f"{self.name} ({what}{bytes_text(self.bytes)}, last used {ago_text(self.last_used)})"

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from model_stager.errors import BadRequestError
@@ -82,6 +83,10 @@ def require_safe_name(name: str, where: str) -> str:
     parts = name.split("/")
     if not name or name.startswith("/") or "\0" in name or any(part in ("", ".", "..") for part in parts):
         raise BadRequestError(f"{where}: {name!r} is no file name inside a model's folder")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise BadRequestError(f"{where}: {name!r} is no file name in UTF-8") from None
     return name
 
 
@@ -120,6 +125,10 @@ def parse_manifest(raw: object, where: str) -> Manifest:
         raise BadRequestError(f"{where} names no file")
     if len({entry.name for entry in manifest.files}) != len(manifest.files):
         raise BadRequestError(f"{where} names a file twice")
+    names = {entry.name for entry in manifest.files}
+    folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
+    if names & folders:
+        raise BadRequestError(f"{where} names {min(names & folders)} as a file and as a folder")
     if digest != manifest.digest:
         raise BadRequestError(
             f"{where} has been edited: its digest is {digest}, its files give {manifest.digest}"

@@ -11,7 +11,7 @@ from model_stager import in_place
 from model_stager.errors import NoRoomError, NoSourceError
 from model_stager.plan import FULL_CHECK, bytes_to_come, make_plan, partial_folder, require_possible
 from model_stager.resolve import require_sources
-from model_stager.room import measure_room, on_disk
+from model_stager.room import measure_room, taken
 from model_stager.text import bytes_text
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Placed:
         """What it takes of the root in memory when it is whole."""
         if self.place != MEMORY:
             return 0
-        return sum(on_disk(entry.size_bytes or 0) for entry in self.plan.manifest.files)
+        return taken([entry.size_bytes or 0 for entry in self.plan.manifest.files])
 
     @property
     def come_bytes(self) -> int:
@@ -121,7 +121,7 @@ def _why_not_in_memory(request: Request, plan: Plan, wishes: Wishes) -> str:
     if not wishes.in_memory:
         return f"{size} are not to be in memory (in_memory: false)"
     room = measure_room(request.root)
-    need = sum(on_disk(entry.size_bytes or 0) for entry in plan.manifest.files)
+    need = taken([entry.size_bytes or 0 for entry in plan.manifest.files])
     growable = wishes.may_grow and room.filesystem == "tmpfs"
     for limit in room.limits(request.reserve_bytes):
         # Where the reserve alone is more than there is, no disk helps: that is refused as a lack of room.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,8 @@ from model_stager import proof
 from model_stager.errors import BadRequestError, NoSourceError
 from model_stager.inventory import staged
 from model_stager.manifest import FileEntry, Manifest, read_manifest
-from model_stager.resolve import Reasons, require_sources, wanted_manifest
-from model_stager.room import Asked, measure_room, on_disk, require_room
+from model_stager.resolve import Reasons, given_manifest, require_sources, wanted_manifest
+from model_stager.room import Asked, measure_room, on_disk, records_bytes, require_room
 from model_stager.sources import open_sources
 
 if TYPE_CHECKING:
@@ -60,16 +61,36 @@ def make_plan(request: Request, *, deep: bool = False, sources: list[Source] | N
         manifest = _wanted_or_left(request, sources, reasons)
     comparison = proof.compare(request.published, record, manifest.digest)
     recorded = comparison.proven
+    sums = _recorded_sums(request, record) if comparison.no_record == proof.OTHER_CONTENTS else {}
     if deep and comparison.no_record != "it is not there":
         comparison = proof.Comparison(no_record=FULL_CHECK, extra=comparison.extra)
+    elif sums:
+        right = frozenset(entry.name for entry in manifest.files if sums.get(entry.name) == entry.sha256)
+        comparison = dataclasses.replace(comparison, intact=right)
     unproven = [entry for entry in manifest.files if entry.name not in comparison.intact]
-    suspects = tuple(entry for entry in unproven if _could_be(request.published / entry.name, entry))
-    missing = tuple(entry for entry in unproven if entry not in suspects)
+    suspects = tuple(
+        entry
+        for entry in unproven
+        if sums.get(entry.name, entry.sha256) == entry.sha256
+        and _could_be(request.published / entry.name, entry)
+    )
+    doubtful = {entry.name for entry in suspects}
+    missing = tuple(entry for entry in unproven if entry.name not in doubtful)
     if comparison.no_record and request.published.is_dir():
         names = {entry.name for entry in manifest.files}
         extra = tuple(sorted(set(proof.take(request.published)) - names))
-        comparison = proof.Comparison(no_record=comparison.no_record, extra=extra)
+        comparison = dataclasses.replace(comparison, extra=extra)
     return Plan(manifest, comparison, suspects, missing, sources, reasons, recorded)
+
+
+def _recorded_sums(request: Request, record: dict[str, Any] | None) -> dict[str, str | None]:
+    """Of another revision that is there whole: what its files hold is known without reading them."""
+    try:
+        was = read_manifest(request.manifest_path)
+    except BadRequestError:
+        return {}
+    intact = proof.compare(request.published, record, was.digest).intact
+    return {entry.name: entry.sha256 for entry in was.files if entry.name in intact}
 
 
 def _published_manifest(
@@ -83,8 +104,10 @@ def _published_manifest(
     except BadRequestError:
         return None
     if request.manifest is not None:
-        return manifest if read_manifest(request.manifest).digest == manifest.digest else None
-    asked, recorded = request_record(request), record["request"]
+        return manifest if given_manifest(request, request.manifest).digest == manifest.digest else None
+    asked, recorded = request_record(request), record.get("request")
+    if not isinstance(recorded, dict):
+        return None
     if any(asked[key] != recorded.get(key) for key in ("repo", "include", "exclude")):
         return None
     answers = (source.agrees(manifest) for source in sources)
@@ -138,19 +161,22 @@ def require_possible(
         need_files=len(missing),
         reserve_bytes=request.reserve_bytes,
     )
-    others = [one for one in staged(request.root) if one.model != request.name]
-    require_room(asked, measure_room(request.root), others)
+    there = staged(request.root)
+    own = sum(one.bytes for one in there if one.model == request.name and one.is_stale(plan.manifest.digest))
+    others = [one for one in there if one.model != request.name]
+    require_room(asked, measure_room(request.root).after(own), others)
     return found
 
 
 def bytes_to_come(missing: Iterable[FileEntry], partial: Path) -> int:
     """What the files will take in the root beyond what an unfinished copy has of them."""
-    need = 0
+    need, count = 0, 0
     for entry in missing:
+        count += 1
         landed = partial / entry.name
         here = landed.lstat().st_blocks * 512 if landed.exists() else 0
         need += max(0, on_disk(entry.size_bytes or 0) - here)
-    return need
+    return need + records_bytes(count) if count else 0
 
 
 def partial_folder(request: Request, manifest: Manifest) -> Path:

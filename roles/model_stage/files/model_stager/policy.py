@@ -6,7 +6,7 @@ together; the next round takes its place when the plan gets there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from model_stager.room import PAGE, Asked, Limit, Room, no_room
@@ -128,6 +128,16 @@ class Scene:
             one.digest == model.digest if one.finished else one.name.endswith(model.digest[:12])
         )
 
+    def is_stale(self, one: Staged) -> bool:
+        """What is left of another revision's copy needs no leave: staging the model would remove it."""
+        model = self.wanted.get(one.model)
+        return model is not None and one.is_stale(model.digest)
+
+    def net(self, one: Staged) -> Staged:
+        """With the bytes that are won when it goes: files that the wanted revision shares come again."""
+        model = self.wanted.get(one.model)
+        return replace(one, bytes=max(0, one.bytes - model.have)) if model and one.finished else one
+
     @property
     def growable(self) -> bool:
         return self.allow.grow and self.room.filesystem == "tmpfs"
@@ -146,12 +156,12 @@ def decide(scene: Scene, used_by: Callable[[Staged], str]) -> Arrangement:
     """
     tight = min(scene.limits(), key=lambda limit: limit.free)
     sizes = {name: model.bytes for name, model in scene.wanted.items()}
-    others = [one for one in scene.old if not scene.is_wanted(one)]
+    others = [scene.net(one) for one in scene.old if not scene.is_wanted(one)]
     if sum(model.come for model in scene.wanted.values()) <= tight.free:
         rounds = split(scene.sets, sizes, sum(sizes.values()))
         return _with_growth(scene, Arrangement(rounds, 0))
     busy = {one.name: used_by(one) for one in (scene.old if scene.allow.switch else others)}
-    idle = [one for one in others if not busy[one.name]] if scene.allow.remove else []
+    idle = [one for one in others if not busy[one.name] and (scene.allow.remove or scene.is_stale(one))]
     capacity = tight.free + sum(model.have for model in scene.wanted.values())
     capacity += sum(one.bytes for one in idle)
     rounds = split(scene.sets, sizes, capacity)

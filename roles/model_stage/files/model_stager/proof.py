@@ -15,6 +15,8 @@ from typing import Any
 from model_stager.room import is_in_memory
 
 SCHEMA_VERSION = 1
+STAMPS = 4
+OTHER_CONTENTS = "its record is of other contents"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -79,7 +81,18 @@ def read(path: Path) -> dict[str, Any] | None:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return record if isinstance(record, dict) and record.get("schema_version") == SCHEMA_VERSION else None
+    return record if isinstance(record, dict) and _understood(record) else None
+
+
+def _understood(record: dict[str, Any]) -> bool:
+    """One that is older, newer, or was edited, is as good as none: everything is hashed then."""
+    files = record.get("files")
+    return (
+        record.get("schema_version") == SCHEMA_VERSION
+        and isinstance(record.get("manifest_digest"), str)
+        and isinstance(files, dict)
+        and all(isinstance(stamps, list) and len(stamps) == STAMPS for stamps in files.values())
+    )
 
 
 def compare(folder: Path, record: dict[str, Any] | None, manifest_digest: str) -> Comparison:
@@ -89,10 +102,10 @@ def compare(folder: Path, record: dict[str, Any] | None, manifest_digest: str) -
     if record is None:
         return Comparison(no_record="it has no record of a proof")
     if record["manifest_digest"] != manifest_digest:
-        return Comparison(no_record="its record is of other contents")
-    if record["boot_id"] not in (None, boot_id()):
+        return Comparison(no_record=OTHER_CONTENTS)
+    if record.get("boot_id") not in (None, boot_id()):
         return Comparison(no_record="its record is from before the last boot")
-    if record["device"] not in (None, folder.stat().st_dev):
+    if record.get("device") not in (None, folder.stat().st_dev):
         return Comparison(no_record="its record is from another mount")
     recorded, found = record["files"], take(folder)
     faults = {name: _fault(was, found.get(name)) for name, was in recorded.items()}

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from model_stager.errors import BadRequestError
+from model_stager.errors import BadRequestError, SourceUnusableError
 from model_stager.urls import require_url, visible
 
+if TYPE_CHECKING:
+    from model_stager.manifest import Manifest
+
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+OURS = re.compile(r"\.partial-|\.(manifest|proof)\.json$")  # what the stager calls what lies beside a model
 REPO = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$")
 HUB = "https://huggingface.co"
 STALL_S = 30.0
@@ -64,6 +70,10 @@ class Request:
             raise BadRequestError(
                 f"{self.name!r} is no name for a model: letters, digits, `.`, `_`, `-`; none of these first"
             )
+        if OURS.search(self.name):
+            raise BadRequestError(
+                f"{self.name!r} is no name for a model: the stager has files and folders of such names"
+            )
         if self.repo is not None and not REPO.match(self.repo):
             raise BadRequestError(
                 f"{self.name}: repo is {self.repo!r}, it should look like `organisation/model`"
@@ -81,6 +91,21 @@ class Request:
         if not any(fnmatch.fnmatchcase(file, pattern) for pattern in self.include):
             return False
         return not any(fnmatch.fnmatchcase(file, pattern) for pattern in self.exclude)
+
+    def choose(self, manifest: Manifest) -> Manifest:
+        """Its files that belong to the model as asked for."""
+        files = tuple(entry for entry in manifest.files if self.wants(entry.name))
+        if not files:
+            of = f" of {manifest.revision[:12]}" if manifest.revision else ""
+            raise SourceUnusableError(
+                f"none of the {len(manifest.files)} files{of} is wanted (include, exclude)"
+            )
+        return dataclasses.replace(manifest, files=files)
+
+    def narrow(self, manifest: Manifest) -> Manifest:
+        """Of a list that somebody has chosen already, only what the request itself says is left out."""
+        chosen = (self.include, self.exclude) == (("*",), UNNEEDED)
+        return manifest if chosen else self.choose(manifest)
 
     # The published model, and what is kept beside it.
 

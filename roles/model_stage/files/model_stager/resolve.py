@@ -7,13 +7,14 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from model_stager.errors import NoSourceError, SourceUnusableError
+from model_stager.errors import BadRequestError, NoSourceError, SourceUnusableError
 from model_stager.manifest import FileEntry, Manifest, git_blob_id, read_manifest
 from model_stager.text import count_text, some_text
 from model_stager.torn import missing_parts, without_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from model_stager.origins import Origin
     from model_stager.request import Request
@@ -40,11 +41,18 @@ class Reasons:
         return "; ".join(filter(None, (str(self), *self.notes)))
 
 
+def given_manifest(request: Request, path: Path) -> Manifest:
+    """The one that the operator named, as far as its files are wanted."""
+    try:
+        return request.narrow(read_manifest(path))
+    except SourceUnusableError as exc:
+        raise BadRequestError(f"{request.name}: {path}: {exc}") from exc
+
+
 def wanted_manifest(request: Request, sources: list[Source], reasons: Reasons) -> Manifest:
     """The given manifest, else that of the first source which has one."""
     if request.manifest is not None:
-        given = read_manifest(request.manifest)
-        return dataclasses.replace(given, model=request.name)
+        return dataclasses.replace(given_manifest(request, request.manifest), model=request.name)
     for source in sources:
         try:
             return complete(dataclasses.replace(source.manifest(), model=request.name), sources, reasons)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,14 @@ class Room:
     @property
     def in_memory(self) -> bool:
         return self.filesystem in IN_MEMORY
+
+    def after(self, freed: int) -> Room:
+        """When so much more of the root is free."""
+        memory, cgroup = (
+            free + freed if free is not None and self.in_memory else free
+            for free in (self.memory_available, self.cgroup_free)
+        )
+        return replace(self, free_bytes=self.free_bytes + freed, memory_available=memory, cgroup_free=cgroup)
 
     def limits(self, reserve_bytes: int) -> list[Limit]:
         """Memory limits what lies in memory only; the reserve is memory too."""
@@ -147,6 +155,16 @@ def _reclaimable(path: Path) -> int:
 def on_disk(size: int) -> int:
     """Whole pages, as tmpfs counts."""
     return -(-size // PAGE) * PAGE
+
+
+def records_bytes(files: int) -> int:
+    """What manifest, proof, journal and progress take beside so many files, each while it is rewritten."""
+    return 12 * PAGE + on_disk(768 * files)
+
+
+def taken(sizes: Sequence[int]) -> int:
+    """By a whole model of such files, and what lies beside it."""
+    return sum(map(on_disk, sizes)) + records_bytes(len(sizes))
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,14 @@ class HfCacheSource:
         self.label = spec.label
         self._request = request
         self._path = spec.path
+        self._opened: tuple[HfCache, str] | None = None
 
     def _open(self) -> tuple[HfCache, str]:
-        cache = HfCache(self._path, self._request.repo or "")
-        return cache, cache.commit(self._request.revision)
+        """The branch means the same commit to the end, also when a download moves it meanwhile."""
+        if self._opened is None:
+            cache = HfCache(self._path, self._request.repo or "")
+            self._opened = cache, cache.commit(self._request.revision)
+        return self._opened
 
     def agrees(self, manifest: Manifest) -> bool | None:
         try:
@@ -53,18 +57,17 @@ class HfCacheSource:
         cache, commit = self._open()
         tree = cache.tree(commit)
         entries = cache.entries(commit) if tree is None else tree
-        wanted = [entry for entry in entries if self._request.wants(entry.name)]
-        if not wanted:
-            raise SourceUnusableError(
-                f"none of the {len(entries)} files of {commit[:12]} is wanted (include, exclude)"
-            )
-        nameless = [entry.name for entry in wanted if not entry.sha256 and not entry.git_sha1]
+        origin = "hf_blobs" if tree is None else "hf_tree"
+        request = self._request
+        manifest = request.choose(
+            Manifest(request.name, request.repo, commit, origin, sorted_entries(entries))
+        )
+        nameless = [entry.name for entry in manifest.files if not entry.sha256 and not entry.git_sha1]
         if nameless:
             raise SourceUnusableError(
                 f"no checksum is known for {nameless[0]}: it is a plain file, not a link to a blob"
             )
-        origin = "hf_blobs" if tree is None else "hf_tree"
-        return Manifest(self._request.name, self._request.repo, commit, origin, sorted_entries(wanted))
+        return manifest
 
     def locate(self, entry: FileEntry) -> Origin:
         cache, commit = self._open()
@@ -94,7 +97,7 @@ class DirectorySource:
         beside = self._path.with_name(f"{self._path.name}.manifest.json")
         if beside.is_file():
             try:
-                return read_manifest(beside)
+                return self._request.narrow(read_manifest(beside))
             except BadRequestError as exc:
                 raise SourceUnusableError(str(exc)) from exc
         for tree in sorted((self._path / ".cache" / "huggingface" / "trees").glob("*.json")):

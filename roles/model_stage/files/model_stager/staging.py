@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING
 
 from model_stager import lock, proof
 from model_stager.copying import Copying
-from model_stager.errors import BadRequestError, NoSourceError, StagerError, StoppedError
+from model_stager.errors import BadRequestError, NoRoomError, NoSourceError, StagerError, StoppedError
 from model_stager.inspection import BadFiles
-from model_stager.manifest import FileEntry, hash_file, write_whole
+from model_stager.landing import FULL
+from model_stager.manifest import FileEntry, write_whole
 from model_stager.outcome import Outcome
 from model_stager.parts import PartJournal
-from model_stager.plan import Plan, make_plan, request_record, require_possible
+from model_stager.plan import Plan, make_plan, partial_folder, request_record, require_possible
 from model_stager.progress import Reporter
 from model_stager.publish import publish, remove
 from model_stager.room import measure_room
+from model_stager.steps import hash_in_steps
 from model_stager.tally import Tally
 from model_stager.transfer import Transfer
 from model_stager.workers import Crew, FileByFile
 
 if TYPE_CHECKING:
     import threading
+    from pathlib import Path
 
     from model_stager.request import Request
     from model_stager.sources import Source
@@ -49,16 +52,22 @@ def stage(
     plan = make_plan(request, deep=options.deep, sources=sources)
     if plan.action == "none":
         return Outcome("none", plan.manifest, [], seconds=time.monotonic() - started)
-    prepare_state(request)
-    with lock.held(request.state / "lock", request.name, options.wait_s):
-        # Another stager may have finished meanwhile.
-        plan = make_plan(request, deep=options.deep, sources=plan.sources)
-        if plan.action == "none":
-            return Outcome("none", plan.manifest, [], seconds=time.monotonic() - started)
-        try:
+    try:
+        prepare_state(request)
+        with lock.held(request.state / "lock", request.name, options.wait_s):
+            # Another stager may have finished meanwhile.
+            plan = make_plan(request, deep=options.deep, sources=plan.sources)
+            if plan.action == "none":
+                return Outcome("none", plan.manifest, [], seconds=time.monotonic() - started)
             return Stager(request, options, stop, plan).work(started)
-        except StoppedError:
-            raise StoppedError(f"{request.name}: stopped; verified parts stay for the next run") from None
+    except StoppedError:
+        raise StoppedError(f"{request.name}: stopped; verified parts stay for the next run") from None
+    except OSError as exc:
+        if exc.errno not in FULL:
+            raise
+        require_possible(request, plan, plan.missing, partial_folder(request, plan.manifest))
+        full = f"{exc.strerror} ({exc.filename or request.state})"
+        raise NoRoomError(f"{request.name}: {request.root} has no room left: {full}") from exc
 
 
 def prepare_state(request: Request) -> None:
@@ -85,7 +94,7 @@ class Stager:
         self._options = options
         self._stop = stop
         self._plan = plan
-        self._partial = request.root / f"{request.name}.partial-{plan.manifest.digest[:12]}"
+        self._partial = partial_folder(request, plan.manifest)
         self._bad_files = BadFiles(request.state / "bad", request.root, request.reserve_bytes)
         self._reporter = Reporter(request.state / "progress.json", request.name, options.run)
 
@@ -100,6 +109,7 @@ class Stager:
             outcome.action, outcome.changed = "stage", True
             self._copy(missing, outcome)
             publish(self._partial, request.published)
+        self._remove_stale(None)  # also what a run left that was killed just after it had published
         write_whole(request.manifest_path, plan.manifest.to_json())
         write_whole(
             request.proof_path, proof.make(request.published, plan.manifest.digest, request_record(request))
@@ -120,25 +130,21 @@ class Stager:
 
         def check(entry: FileEntry) -> None:
             tally.begin(entry.name, "the published copy")
-            size, sha256 = hash_file(self._request.published / entry.name)
-            tally.land(size)
+            path = self._request.published / entry.name
+            sha256 = hash_in_steps(path, tally, self._stop, drop=False)
             tally.end(entry.name, {})
             if sha256 != entry.sha256:
                 wrong.append(entry)
 
         if suspects:
             with self._reporter.during("checking", tally):
-                Crew(self._options.threads, self._stop, self._options.stall_s).run(
-                    FileByFile(suspects, check)
-                )
+                self._crew().run(FileByFile(suspects, check))
         return wrong
 
     def _copy(self, missing: tuple[FileEntry, ...], outcome: Outcome) -> None:
         """Fill the partial folder: links to the files that are right already, copies of the others."""
         plan, request = self._plan, self._request
-        for stale in request.root.glob(f"{request.name}.partial-*"):
-            if stale != self._partial:
-                remove(stale)
+        self._remove_stale(self._partial)
         self._bad_files.clear()
         require_possible(request, plan, missing, self._partial)
         self._partial.mkdir(mode=0o755, exist_ok=True)
@@ -171,6 +177,12 @@ class Stager:
         outcome.copied_bytes = sum(given["bytes"] for given in tally.by_source.values())
         outcome.copied_files = len(missing)
         outcome.resumed_bytes = tally.resumed_bytes
+
+    def _remove_stale(self, keep: Path | None) -> None:
+        """Of other contents than are wanted now, or left by a run that was killed."""
+        for stale in self._request.root.glob(f"{self._request.name}.partial-*"):
+            if stale != keep:
+                remove(stale)
 
     def _link(self, right: list[FileEntry]) -> tuple[FileEntry, ...]:
         """Link the published files that are right; what can't be linked is copied after all."""

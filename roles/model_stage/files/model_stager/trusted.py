@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
 from model_stager import proof
 from model_stager.errors import BadRequestError, NotIntactError, SourceUnusableError
-from model_stager.manifest import FileEntry, Manifest, hash_file, read_manifest, sorted_entries
+from model_stager.manifest import (
+    FileEntry,
+    Manifest,
+    hash_file,
+    read_manifest,
+    require_safe_name,
+    sorted_entries,
+)
 from model_stager.text import bytes_text, count_text, seconds_text, some_text
 from model_stager.torn import require_sound
 
@@ -22,7 +30,13 @@ def create_manifest(folder: Path, name: str, repo: str | None, revision: str | N
     entries = []
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
-        if any(part.startswith(".") for part in inside.parts) or not path.is_file():
+        if any(part.startswith(".") for part in inside.parts):
+            continue
+        require_safe_name(inside.as_posix(), str(folder))
+        if path.is_symlink() and not path.is_file():
+            what = "a link to a folder: put the folder there" if path.is_dir() else "a dangling link"
+            raise BadRequestError(f"{folder} can't be trusted: {inside} is {what}")
+        if not path.is_file():
             continue
         size, sha256 = hash_file(path)
         entry = FileEntry(inside.as_posix(), size, sha256)
@@ -39,6 +53,8 @@ def create_manifest(folder: Path, name: str, repo: str | None, revision: str | N
 def verify_published(root: Path, name: str, *, deep: bool) -> str:
     """One line when all is right; else NotIntactError with what is wrong."""
     started = time.perf_counter()
+    if not os.path.lexists(root / name) and not os.path.lexists(root / f"{name}.manifest.json"):
+        raise BadRequestError(f"{root} has no {name}")
     folder, manifest = root / name, read_manifest(root / f"{name}.manifest.json")
     comparison = proof.compare(folder, proof.read(root / f"{name}.proof.json"), manifest.digest)
     wrong = comparison.sentences()
