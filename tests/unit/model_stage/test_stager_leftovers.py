@@ -4,9 +4,13 @@ import json
 import shutil
 
 import pytest
+from model_stager import lock
 from model_stager.checking import check
+from model_stager.errors import BusyError, StagerError
 from model_stager.inventory import staged
 from model_stager.placing import Wishes
+from model_stager.plan import make_plan
+from model_stager.staging import Stager
 from model_stager.trusted import verify_published
 
 from .conftest import Cache, model_files, needed, published, run_stage, stager
@@ -125,3 +129,34 @@ def test_a_file_whose_name_is_not_text_is_told(want):
     assert "Traceback" not in done.stderr + verified.stderr
     assert verified.returncode == 6
     assert "does not belong there" in verified.stderr
+
+
+def test_two_stagers_never_fill_one_folder(want):
+    """The lock's file may be gone: somebody has removed the stager's own folder while one is at work."""
+    request = want()
+    partial = request.root / f"tiny.partial-{make_plan(request).manifest.digest[:12]}"
+    partial.mkdir()
+
+    with lock.folder_held(partial, "tiny"), pytest.raises(BusyError, match=r"another stager is at work in"):
+        run_stage(request)
+
+    assert run_stage(request).changed
+
+
+def test_a_folder_that_was_exchanged_while_it_was_filled_is_not_published(want, monkeypatch):
+    request = want()
+
+    def exchange(stager):
+        partial = stager._partial
+        shutil.rmtree(partial)
+        partial.mkdir()
+        (partial / "config.json").write_bytes(b"half")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Stager, "_require_exact", exchange)
+        with pytest.raises(StagerError, match="was removed while it was filled: run again"):
+            run_stage(request)
+    there = request.published.exists()
+
+    assert not there
+    assert run_stage(request).changed

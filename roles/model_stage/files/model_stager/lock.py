@@ -8,7 +8,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from model_stager.errors import BusyError
+from model_stager.errors import BusyError, StagerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +35,25 @@ def held(path: Path, name: str, wait_s: float) -> Iterator[None]:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def folder_held(folder: Path, name: str) -> Iterator[None]:
+    """Hold what is being filled as well: the file of the lock can be removed under its owner.
+
+    Raises at the end when the folder under that name is not the one that was filled.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError(f"{name}: another stager is at work in {folder}") from None
+        yield
+        if not (os.path.lexists(folder) and os.path.samestat(os.fstat(descriptor), os.lstat(folder))):
+            raise StagerError(f"{name}: {folder} was removed while it was filled: run again")
     finally:
         os.close(descriptor)
 

@@ -142,12 +142,17 @@ class Stager:
         return wrong
 
     def _copy(self, missing: tuple[FileEntry, ...], outcome: Outcome) -> None:
-        """Fill the partial folder: links to the files that are right already, copies of the others."""
+        """Make room, then fill the partial folder: links to what is right already, copies of the rest."""
         plan, request = self._plan, self._request
         self._remove_stale(self._partial)
         self._bad_files.clear()
         require_possible(request, plan, missing, self._partial)
         self._partial.mkdir(mode=0o755, exist_ok=True)
+        with lock.folder_held(self._partial, request.name):
+            self._fill(missing, outcome)
+
+    def _fill(self, missing: tuple[FileEntry, ...], outcome: Outcome) -> None:
+        plan, request = self._plan, self._request
         wanted = {entry.name for entry in missing}
         missing = missing + self._link([entry for entry in plan.manifest.files if entry.name not in wanted])
         tally = Tally(sum(entry.size_bytes or 0 for entry in missing))
