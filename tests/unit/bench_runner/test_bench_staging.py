@@ -128,7 +128,7 @@ def test_what_an_earlier_switch_has_left_is_not_taken_for_this_one(turns):
 
 
 def test_a_stopped_runner_ends_at_once_and_the_next_one_finds_the_switch_at_work(turns):
-    turns.control.switch.seconds = 4.0
+    turns.control.switch.seconds = 2.5
     turns.control.switch.scripts[0] = [COPYING, {"state": "done", "summary": "there"}]
     process = turns.start_process()
     wait_for(lambda: turns.folder.status.exists() and "12.3 of" in turns.folder.status.read_text())

@@ -166,11 +166,13 @@ def test_what_does_not_fit_beside_the_others_waits_and_is_known(play, plan, root
         f"c: 1.6 MB do not fit beside a (1.6 MB), b (1.6 MB) in {root}; "
         "it takes its place when its first configuration's turn comes"
     )
+    wanted = set(model_files()) - {"README.md"}
     for result in (predicted, first, second):
         assert result["summary"].endswith(said)
         assert result["paths"] == {name: f"{root}/{name}" for name in "abc"}
         assert sorted(result["digests"]) == ["a", "b", "c"]
         assert sorted(result["bytes"]) == ["a", "b"], "what memory has to hold at the same time"
+        assert {name: set(files) for name, files in result["deferred"].items()} == {"c": wanted}
         assert [file["name"] for file in result["plan"]["files"]] == ["plan.json"]
         assert json.loads(result["plan"]["files"][0]["content"])["sets"] == SETS
     assert (predicted["changed"], first["changed"], second["changed"]) == (True, True, False)
@@ -182,7 +184,7 @@ def test_what_does_not_fit_beside_the_others_waits_and_is_known(play, plan, root
 def test_a_plan_that_fits_needs_no_switch(play, plan):
     result = play(plan[:2], sets=SETS[:2], switch_allowed=True)
 
-    assert result["plan"] is None
+    assert (result["plan"], result["deferred"]) == (None, {})
 
 
 def test_a_model_larger_than_the_root_is_served_from_disk(play, caches, root, tmp_path):
