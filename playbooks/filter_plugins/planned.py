@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleFilterError
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from setup_check.inventory import nearest
+
 Named = dict[str, dict[str, Any]]
+
+
+def plan_named(plans: Named, name: str) -> dict[str, Any]:
+    """The plan of that name; a stage alone says as clearly as the whole run that there is none."""
+    if name not in plans:
+        raise AnsibleFilterError(
+            f"plan_name is {str(name)!r}: there is no such plan in group_vars{nearest(str(name), plans)}"
+        )
+    return plans[name]
 
 
 def planned_configurations(configurations: Named, plan: dict[str, Any]) -> Named:
@@ -48,6 +65,7 @@ class FilterModule:
 
     def filters(self) -> dict[str, Any]:
         return {
+            "plan_named": plan_named,
             "planned": planned_configurations,
             "planned_models": planned_models,
             "planned_sets": planned_sets,

@@ -3,6 +3,7 @@ import json
 from pathlib import Path
 
 import pytest
+from ansible.errors import AnsibleFilterError
 
 PROJECT = Path(__file__).parents[2]
 
@@ -93,3 +94,11 @@ def test_what_nobody_saw_is_none_and_never_a_guess():
 
     assert {name: value for name, value in facts.items() if value not in (None, {})} == {}
     json.dumps(facts)
+
+
+def test_a_plan_that_is_not_there_is_named_with_the_nearest():
+    named = plugin("planned")["plan_named"]
+    plans = {"qwen3.6-27b": {"name": "qwen"}, "kimi-k2.6": {"name": "kimi"}}
+    assert named(plans, "kimi-k2.6") == {"name": "kimi"}
+    with pytest.raises(AnsibleFilterError, match=r"plan_name is 'qwen3.6-27': .* did you mean 'qwen3.6-27b'"):
+        named(plans, "qwen3.6-27")

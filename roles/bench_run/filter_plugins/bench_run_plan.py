@@ -10,18 +10,25 @@ from typing import Any
 # The runner is no package of the controller; it is beside this file.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "files"))
 
+from bench_runner.deadline import DeadlineError, check_deadline
 from bench_runner.errors import PlanError
 from bench_runner.plan_check import check_plan
 
 
-def plan_problems(plan: Any) -> list[str]:  # noqa: ANN401 - whatever stands in the inventory
-    """A sentence for each thing that is wrong with a plan; empty where nothing is."""
+def plan_problems(plan: Any, deadline: Any = None) -> list[str]:  # noqa: ANN401 - whatever stands in the inventory
+    """A sentence for each thing that is wrong with a plan, or with the run's own deadline."""
+    problems = []
     try:
         # Ansible's values carry tags that a strict reader takes for another type; JSON has none.
         check_plan(json.loads(json.dumps(plan, default=str)))
     except PlanError as exc:
-        return exc.problems
-    return []
+        problems = list(exc.problems)
+    try:
+        if deadline:
+            check_deadline(str(deadline))
+    except DeadlineError as exc:
+        problems.append(f"bench_run_deadline: found {str(deadline)!r}, {exc}")
+    return problems
 
 
 class FilterModule:

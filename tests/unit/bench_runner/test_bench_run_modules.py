@@ -239,6 +239,9 @@ def test_the_filter_says_what_the_runner_would_say():
     assert problems({**SMALL_PLAN, "worklods": {}}) == [
         "plan: worklods: unknown key; did you mean 'workloads'?"
     ]
+    assert problems(SMALL_PLAN, "") == problems(SMALL_PLAN, "06:30") == []
+    [late] = problems(SMALL_PLAN, "soon")
+    assert late.startswith("bench_run_deadline: found 'soon', needed a duration such as 90m")
 
 
 def test_the_readmes_plan_is_a_right_one():
