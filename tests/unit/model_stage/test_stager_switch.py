@@ -126,6 +126,17 @@ def test_a_source_that_is_gone_is_a_failure_before_anything_is_removed(node):
     assert node.names() == ["a", "b"]
 
 
+def test_what_nobody_asks_for_now_may_have_no_source(node):
+    node.switch(1)
+    (node.caches["c"].path / "models--lab--tiny").rename(node.caches["c"].path / "away")
+
+    done = node.switch(0)
+
+    assert done.returncode == 0, done.stderr
+    assert node.result()["state"] == "done"
+    assert node.names() == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     ("number", "change", "said"),
     [

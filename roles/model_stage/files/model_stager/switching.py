@@ -22,6 +22,7 @@ from model_stager.placing import MEMORY
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Sequence
     from pathlib import Path
 
 SCHEMA_VERSION = 1
@@ -80,7 +81,7 @@ def switch(plan: dict[str, Any], number: int, path: Path, stop: threading.Event)
 def _switch(plan: dict[str, Any], number: int, state: SwitchState, stop: threading.Event) -> str:
     names = list(dict.fromkeys(plan["sets"][number]))
     state.say("checking", models=names)
-    answers = {name: _look(plan, name) for name in plan["models"]}
+    answers = _look_at_all(plan, names)
     facts = {name: answer for name, answer in answers.items() if answer["place"] == MEMORY}
     scene = scene_of(plan, facts, number)
     found = arrange(scene)
@@ -95,6 +96,18 @@ def _switch(plan: dict[str, Any], number: int, state: SwitchState, stop: threadi
         else:
             said.append(_stage(plan, name, answers[name]["root"], state, stop))
     return "; ".join(said)
+
+
+def _look_at_all(plan: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Raises for what is asked for; another model that is not there, and can't be had, is left out."""
+    answers = {}
+    for name in plan["models"]:
+        try:
+            answers[name] = _look(plan, name)
+        except StagerError:  # noqa: PERF203 - each is looked at for itself
+            if name in names:
+                raise
+    return answers
 
 
 def _look(plan: dict[str, Any], name: str) -> dict[str, Any]:
