@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 ANSIBLE = Path(sys.executable).with_name("ansible-playbook")
 SHM = "/mnt/shm"
-CAMPAIGN = "/var/lib/bench/turns"
+CAMPAIGNS = "/var/lib/bench"
 SERVED = {"engine": "llamacpp", "tensor_parallelism": 1, "context_tokens": 1024}
 SOURCES = [{"kind": "hf_cache", "path": "/var/lib/models/hub"}]
 MODEL = {"repo": "lab/tiny-qwen2", "revision": "main", "sources": SOURCES}
@@ -38,7 +38,7 @@ class Node:
             "results_dir": str(folder / "results"),
             "models": {"tiny-a": MODEL, "tiny-b": MODEL},
             "configurations": {f"tp1-{each}": {**SERVED, "model": f"tiny-{each}"} for each in "ab"},
-            "plans": {"turns": PLAN},
+            "plans": {"turns": PLAN, "again": {**PLAN, "name": "again", "repeats": 1}},
             "plan_name": "turns",
             "model_stage_root": SHM,
             "model_stage_switch_allowed": True,
@@ -52,8 +52,8 @@ class Node:
         command += f" -e @{self.path} {' '.join(playbooks)} 2>&1"
         return " ".join(self.room(command).split())
 
-    def events(self, kind: str) -> list[dict]:
-        lines = self.on("ct200", f"cat {CAMPAIGN}/journal.jsonl").splitlines()
+    def events(self, kind: str, campaign: str = "turns") -> list[dict]:
+        lines = self.on("ct200", f"cat {CAMPAIGNS}/{campaign}/journal.jsonl").splitlines()
         return [event for event in map(json.loads, lines) if event["event"] == kind]
 
     def there(self) -> str:
@@ -87,4 +87,16 @@ def test_another_run_changes_nothing_and_switches_nothing_back(node):
     assert "2 configurations: 2 unchanged" in said
     assert "4 cells: all kept from before, nothing to run" in said
     assert "changed nothing" in said
+    assert node.there() == "tiny-b/"
+
+
+def test_a_model_that_cannot_come_back_fails_its_configuration_alone_and_nothing_is_removed(node):
+    node.on("ct200", "mv /var/lib/models/hub /var/lib/models/gone")
+
+    said = node.play("playbooks/bench.yml", "-e plan_name=again")
+
+    assert "2 cells: 1 ok, 1 failed (2 measured now); tp1-a code/16 failed (model_not_staged)" in said
+    ended = {event["cell"]: event["reasons"] for event in node.events("cell_ended", "again")}
+    assert ended["tp1-b.code.16.r1"] == []
+    assert "tiny-a: no source can say what the model consists of" in ended["tp1-a.code.16.r1"][0]["detail"]
     assert node.there() == "tiny-b/"
