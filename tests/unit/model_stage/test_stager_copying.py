@@ -336,7 +336,7 @@ def test_a_silent_source_is_left_for_the_next_one_and_can_never_write_again(kit,
     woken.wait(5)
     time.sleep(0.05)
 
-    assert "network: weights gave no byte for 0.3 s, it is at byte 4194304" in str(kit.reasons)
+    assert "weights gave no byte for 0.3 s, it is at byte 4194304" in str(kit.reasons)
     assert kit.target.read_bytes() == right
 
 

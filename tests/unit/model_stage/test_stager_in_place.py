@@ -202,7 +202,7 @@ def test_the_engines_user_must_be_able_to_read_it(wanted, tmp_path):
 
 
 def test_a_stop_leaves_no_record(shm, state, tmp_path):
-    cache = Cache(tmp_path / "larger").add(model_files(shards=2, size=150_000_000))
+    cache = Cache(tmp_path / "larger").add(model_files(shards=2, size=80_000_000))
     command = [sys.executable, "-m", "model_stager", "stage", "--name", "tiny", "--repo", REPO]
     command += ["--root", str(shm), "--source", f"hf_cache={cache.path}", "--state-dir", str(state)]
     environment = {**os.environ, "PYTHONPATH": str(ROLE / "files")}

@@ -174,7 +174,7 @@ def test_what_was_verified_before_a_kill_is_not_copied_again(tmp_path, root):
 @pytest.mark.parametrize("sources", [1, 2], ids=["one file", "several files"])
 def test_memory_stays_small_whatever_the_models_size(tmp_path, root, sources):
     """A sparse model; the kernel's own count of the largest that the process ever was."""
-    size = 600 * MB
+    size = 300 * MB
     for number in range(sources):
         header = safetensors_header(size // sources)
         path = tmp_path / "model" / f"model-{number}.safetensors"
