@@ -195,7 +195,7 @@ def test_a_model_that_does_not_fit(operator, untouched):
     words = refused(operator, "-e", "model_stage_reserve_bytes=900000000000000", by="Check")
 
     assert "tiny-qwen2: " in words
-    assert "the model needs 3.3 MB in /dev/shm and 900000.0 GB are reserved for the engine" in words
+    assert "the model needs 3.4 MB in /dev/shm and 900000.0 GB are reserved for the engine" in words
 
 
 @pytest.mark.parametrize(

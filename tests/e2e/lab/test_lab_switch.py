@@ -64,7 +64,7 @@ def node(room, tmp_path_factory):
 
 
 def test_what_does_not_fit_beside_the_rest_is_announced_and_the_next_run_changes_nothing(node):
-    announced = f"c: 1.5 MB do not fit beside a (1.5 MB), b (1.5 MB) in {SHM}; it takes its place when"
+    announced = f"c: 1.6 MB do not fit beside a (1.6 MB), b (1.6 MB) in {SHM}; it takes its place when"
 
     predicted, first, second = node.stage(check=True), node.stage(), node.stage()
 

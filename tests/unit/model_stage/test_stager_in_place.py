@@ -201,6 +201,15 @@ def test_the_engines_user_must_be_able_to_read_it(wanted, tmp_path):
     assert "can't be read by the user nobody" in done.stderr
 
 
+def test_the_folder_of_the_records_is_made(wanted, state):
+    state.rmdir()
+
+    done = stager("stage", *wanted)
+
+    assert done.returncode == 0, done.stderr
+    assert (state / "tiny.proof.json").is_file()
+
+
 def test_a_stop_leaves_no_record(shm, state, tmp_path):
     cache = Cache(tmp_path / "larger").add(model_files(shards=2, size=80_000_000))
     command = [sys.executable, "-m", "model_stager", "stage", "--name", "tiny", "--repo", REPO]

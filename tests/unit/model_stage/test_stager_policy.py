@@ -243,7 +243,7 @@ def test_files_without_inodes_are_named():
     short = scene({"qwen": 52}, 60)
     room = Room(**{**short.room.__dict__, "free_inodes": 2})
 
-    with pytest.raises(NoRoomError, match="has 2 free inodes, the model needs 3") as caught:
+    with pytest.raises(NoRoomError, match="has 2 free inodes, the model needs 19") as caught:
         decide(Scene(SHM, room, short.sets, short.wanted, [], Allow()), nobody)
     assert caught.value.limit == "inodes"
 

@@ -30,7 +30,7 @@ def test_plenty_of_room_is_enough(tmp_path):
     ("short", "said"),
     [
         ({"free_bytes": 32 * GB}, r"\(tmpfs\) has 32\.0 GB free, the model needs 52\.0 GB"),
-        ({"free_inodes": 20}, r"has 20 free inodes, the model needs 12"),
+        ({"free_inodes": 20}, r"has 20 free inodes, the model needs 28"),
         (
             {"memory_available": 40 * GB},
             r"the machine has 40\.0 GB of memory available, the model needs 52\.0 GB",
@@ -54,6 +54,14 @@ def test_the_engines_own_memory_is_left_free(tmp_path):
 
     with pytest.raises(NoRoomError, match=r"needs 52\.0 GB in .* and 16\.0 GB are reserved for the engine"):
         ask(room, tmp_path, reserve_bytes=16 * GB)
+
+
+def test_a_reserve_beyond_what_there_is_does_not_hide_what_there_is(tmp_path):
+    said = r"has 100\.0 GB of memory available, the model needs 52\.0 GB in .* and 900\.0 GB are reserved"
+    with pytest.raises(NoRoomError, match=said) as caught:
+        ask(PLENTY, tmp_path, reserve_bytes=900 * GB)
+
+    assert (caught.value.free, caught.value.needed) == (100 * GB, 952 * GB)
 
 
 def test_what_could_be_removed_is_named(tmp_path):
@@ -213,7 +221,7 @@ def test_inodes_that_are_used_up_are_named(tmp_path):
     done = in_small_tmpfs(tmp_path, "9m,nr_inodes=2", f"{sys.executable} -m model_stager stage {wanted}")
 
     assert done.returncode == 4
-    assert "free inodes, the model needs 5" in done.stderr
+    assert "free inodes, the model needs 21" in done.stderr
 
 
 @pytest.mark.parametrize("more", [0, 4, 12])

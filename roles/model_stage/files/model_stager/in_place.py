@@ -156,6 +156,7 @@ def prove_in_place(
     outcome.folder, outcome.served_from = found.folder, found.source.label
     if found.why or options.deep:
         prepare_state(request)
+        disk.state_dir.mkdir(parents=True, exist_ok=True)  # before what takes long
         with lock.held(request.state / "lock", request.name, options.wait_s):
             (request.state / "result.json").unlink(missing_ok=True)  # of an earlier run
             before = _stamps(found.folder, plan.manifest)  # a change while it is hashed is found next time

@@ -200,8 +200,9 @@ def _with_growth(scene: Scene, found: Arrangement) -> Arrangement:
     need = sum(scene.wanted[name].come for name in found.now)
     files = sum(scene.wanted[name].files for name in found.now)
     inodes = scene.room.free_inodes
-    if files and inodes is not None and inodes < files:
-        raise no_room(_asked(scene, list(found.now), need, files), scene.room, Limit("inodes", inodes, 0), ())
+    asked = _asked(scene, list(found.now), need, files)
+    if files and inodes is not None and inodes < asked.need_inodes:
+        raise no_room(asked, scene.room, Limit("inodes", inodes, 0), ())
     lacks = need - scene.room.free_bytes - sum(one.bytes for one in found.removals)
     if lacks <= 0 or not scene.growable:
         return found

@@ -178,6 +178,10 @@ class Asked:
     reserve_bytes: int = 0
 
     @property
+    def need_inodes(self) -> int:
+        return self.need_files + SPARE_INODES
+
+    @property
     def needs(self) -> str:
         return "the models need" if " and " in self.subject else "the model needs"
 
@@ -187,7 +191,7 @@ def require_room(asked: Asked, room: Room, others: list[Staged]) -> None:
     need = asked.need_bytes
     if room.free_bytes < need:
         raise no_room(asked, room, Limit("filesystem", room.free_bytes, room.size_bytes), others)
-    if room.free_inodes is not None and room.free_inodes < asked.need_files + SPARE_INODES:
+    if room.free_inodes is not None and room.free_inodes < asked.need_inodes:
         raise no_room(asked, room, Limit("inodes", room.free_inodes, 0), others)
     for limit in room.limits(asked.reserve_bytes):
         if limit.free < need:
@@ -196,11 +200,13 @@ def require_room(asked: Asked, room: Room, others: list[Staged]) -> None:
 
 def no_room(asked: Asked, room: Room, limit: Limit, others: Sequence[Staged], why: str = "") -> NoRoomError:
     """The sentence, and the same as data. `why` says what was tried or may not be done."""
-    need = asked.need_files if limit.kind == "inodes" else asked.need_bytes
+    need = asked.need_inodes if limit.kind == "inodes" else asked.need_bytes
     reserve, needs = "", f"{asked.needs} {bytes_text(asked.need_bytes)}"
     if asked.reserve_bytes and limit.kind in ("memory", "cgroup"):
         reserve = f" and {bytes_text(asked.reserve_bytes)} are reserved for the engine"
-    free = limit.free + (asked.reserve_bytes if reserve else 0)
+    free = limit.free
+    if reserve:  # what there is, not what the reserve leaves of it
+        free = (room.memory_available if limit.kind == "memory" else room.cgroup_free) or 0
     said = {
         "filesystem": f"{asked.root} ({room.filesystem}) has {bytes_text(limit.free)} free, {needs}",
         "inodes": f"{asked.root} has {limit.free} free inodes, {asked.needs} {need}",
