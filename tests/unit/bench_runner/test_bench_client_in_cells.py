@@ -61,9 +61,7 @@ def test_a_recorded_load_is_sent_again_with_its_own_times_and_lengths(bench):
 
 def test_a_part_of_a_recorded_load_that_can_not_be_is_found():
     wrong = {"at_s": 0, "prompt_tokens": 30, "output_tokens": 4, "shared_prefix_tokens": 20}
-    with pytest.raises(
-        PlanError, match=r"replay.requests\[0\].shared_prefix_tokens: found 20, .* at most 6"
-    ):
+    with pytest.raises(PlanError, match=r"replay.requests\[0\].shared_prefix_tokens: found 20, .* at most 6"):
         check_plan({**SMALL_PLAN, "workloads": {"replay": {"points": [100], "requests": [wrong]}}})
 
 

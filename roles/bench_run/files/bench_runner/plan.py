@@ -111,7 +111,7 @@ class Tolerance(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a cell may have and be ok still: failed requests, and a client that is wrong by so much."""
 
     failed_requests: CountOrNone = 0
-    client_ms: Annotated[float, Meta(ge=0, le=MOST)] = 2.0  # where 2 % of what is measured is less: METRICS.md
+    client_ms: Annotated[float, Meta(ge=0, le=MOST)] = 2.0  # where 2 % of what is measured is less
 
 
 class Canary(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
