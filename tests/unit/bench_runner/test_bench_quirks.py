@@ -220,6 +220,15 @@ class TestAPersonsWord:
         bench.run()
         assert statuses(bench)[f"{B8}.code.8.r1"] == "ok"
 
+    def test_a_quirk_that_ended_is_not_said_to_apply(self, bench, capsys):
+        old = {"name": "old_one", "reason": "x", "when": "budget", "expires": "2026-01-31"}
+        two_plan(bench, quirks=[old])
+        assert self.quirks(bench, "accept", "old_one") == 2
+        assert "old_one ended on 2026-01-31, as its plan says" in capsys.readouterr().err
+        deploy(bench)
+        bench.run()
+        assert set(statuses(bench).values()) == {"ok"}
+
     def test_show_and_json_are_for_programs(self, proved, capsys):
         schema = json.loads((ROOT / "collector/schemas/quirks.schema.json").read_bytes())
         jsonschema.validate(json.loads(proved.folder.quirks.read_bytes()), schema)

@@ -127,3 +127,6 @@ def test_plan_says_what_a_run_would_do_and_changes_nothing(bench, capsys):
     assert found["counts"] == {"keep": 2}
     assert main(["status", f"--dir={bench.folder.root}"]) == 0
     assert "2 cells: 2 ok (2 measured now)" in capsys.readouterr().out
+    bench.folder.status.write_text("{")
+    assert main(["status", f"--dir={bench.folder.root}"]) == 2
+    assert "status.json can't be read" in capsys.readouterr().err

@@ -172,6 +172,9 @@ def _status(options: argparse.Namespace) -> int:
     except OSError as exc:
         _say(f"{folder.status}: {exc.strerror}; has this campaign been run?", to=sys.stderr)
         return EXIT_REFUSED
+    except ValueError as exc:
+        _say(f"{folder.status} can't be read: {exc}; the next run writes it anew", to=sys.stderr)
+        return EXIT_REFUSED
     _say(f"{shown['campaign']} on {shown['node']}: {shown['state']} ({shown['updated_at']})")
     _say(shown["message"])
     _say(", ".join(f"{number} {status}" for status, number in shown["counts"].items()))

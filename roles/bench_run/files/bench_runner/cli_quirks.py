@@ -73,6 +73,9 @@ def shown(root: Path, name: str) -> str:
 
 def decided(root: Path, name: str, verb: str) -> str:
     _, planned = known_quirks(root)
+    if verb == "accept" and name in planned and has_expired(planned[name]):
+        over = planned[name].expires
+        raise BenchError(f"{name} ended on {over}, as its plan says; to have it apply, change its day there")
     entry = settle(root / FILE, name, "active" if verb == "accept" else "rejected", planned.values())
     if entry is None:
         raise _unknown(root, name)

@@ -60,7 +60,8 @@ def sentence(entry: Entry) -> str:
         f"{each.engine_build or 'an unknown build'}, driver {each.driver_version or 'unknown'}"
         for each in entry.seen
     )
-    times = f"seen {len(entry.seen)} times on {'; '.join(places)}" if entry.seen else "never seen here"
+    often = "once" if len(entry.seen) == 1 else f"{len(entry.seen)} times"
+    times = f"seen {often} on {'; '.join(places)}" if entry.seen else "never seen here"
     return f"{entry.reason}; {times}{_what_now(entry)}"
 
 
