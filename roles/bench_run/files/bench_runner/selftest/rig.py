@@ -38,6 +38,7 @@ class Truth(Struct, frozen=True):
     came_ns: int
     sent_ns: list[int]
     late_ns: int
+    slow_ns: int
 
 
 class ExactDialect:

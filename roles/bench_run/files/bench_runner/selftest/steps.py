@@ -62,6 +62,8 @@ class Found(Struct, frozen=True, kw_only=True):
     tpot_error: float  # of the median, relative
     tps_error: float  # of the tokens a second, relative
     server_late_p99_ms: float  # behind its own schedule: where it is large, it is the limit
+    truth_blur_ms: float  # by how much the server's own record may be wrong
+    wall_s: float
     health: ClientHealth
     sending: Sending
     gap_cv: float | None  # of the times between requests as the server saw them: 1 for Poisson
@@ -88,12 +90,13 @@ class Found(Struct, frozen=True, kw_only=True):
     @property
     def wrongly_certified(self) -> list[str]:
         """What the client would have let pass, and shouldn't have."""
-        true_ms = self.step.ttft_us / 1000
+        ttft_ms, span_ms = self.step.ttft_us / 1000, self.step.gap_us * self.step.chunks / 1000
+        blur_ms = self.truth_blur_ms
         wrong = {
-            "ttft_ms": abs(self.ttft_error_p50_ms) > max(FLOOR_MS, true_ms * CERTIFIED),
-            "tpot_ms": abs(self.tpot_error) > CERTIFIED,
+            "ttft_ms": abs(self.ttft_error_p50_ms) > max(FLOOR_MS, ttft_ms * CERTIFIED) + blur_ms,
+            "tpot_ms": abs(self.tpot_error) > CERTIFIED + blur_ms / span_ms,
             "chunk_gap_ms": abs(self.gap_error) > TOGETHER,
-            "output_tps": abs(self.tps_error) > CERTIFIED,
+            "output_tps": abs(self.tps_error) > CERTIFIED + blur_ms / (self.wall_s * 1000),
         }
         return [metric for metric, is_wrong in wrong.items() if is_wrong and metric not in self.doubts]
 
@@ -173,6 +176,8 @@ def compare(
         tpot_error=spans[len(spans) // 2] - 1,
         tps_error=true_s / seen_s - 1,
         server_late_p99_ms=_at([truth.late_ns / _MS for _, truth in pairs], 99),
+        truth_blur_ms=max(truth.slow_ns for _, truth in pairs) / _MS,
+        wall_s=true_s,
         health=health,
         sending=sending,
         doubts=sorted(doubts([stream for stream, _ in pairs], health, sending)),
