@@ -132,6 +132,17 @@ def test_a_name_that_systemd_does_not_know_is_refused(node, service):
     )
 
 
+def test_a_unit_without_a_file_is_not_stopped_as_nobody_could_start_it_again(node, service):
+    """What systemd-run made is gone when it has ended."""
+    stand_in = node.bin_dir / "systemctl"
+    stand_in.write_text(stand_in.read_text().replace('"enabled" if file', '"transient" if file'))
+    pid = service.pid()
+    refused = node.start(**PRODUCTION)
+    assert refused["failed"]
+    assert "qwen.service is transient (systemd-run): stopped, it is gone" in refused["msg"]
+    assert service.pid() == pid
+
+
 def test_the_early_check_refuses_too_but_not_for_a_campaign_that_is_done(node, service):
     arguments = {
         "units": ["qwen"],

@@ -41,6 +41,11 @@ def show_command(unit: str) -> list[str]:
 
 
 def state_problem(unit: str, found: dict[str, str]) -> str | None:
+    if found.get("UnitFileState") == "transient" and found.get("ActiveState") in UP:
+        return (
+            f"bench_run_production_units: {unit} is transient (systemd-run): stopped, it is gone, and nobody "
+            "could start it again; give it a unit file, or stop it yourself"
+        )
     if found.get("LoadState") in {"loaded", "masked"}:
         return None
     return (
