@@ -181,6 +181,7 @@ def test_a_file_that_cannot_be_read_only_makes_a_poorer_forecast(tmp_path):
     assert read_earlier(tmp_path / "none").cells == []
 
 
+@pytest.mark.long
 def test_ten_thousand_cells_take_less_than_two_seconds(bench, capsys):
     """Half of them measured before in another campaign, each with a file of its own."""
     names = [f"tp1-auto-{number}" for number in range(100)]

@@ -76,7 +76,9 @@ def test_how_far_the_copy_is_stands_in_the_status(turns):
     turns.control.switch.seconds = 60.0
     process = turns.start_process()
     try:
-        wait_for(lambda: turns.folder.status.exists() and "12.3 of" in turns.folder.status.read_text())
+        wait_for(
+            lambda: turns.folder.status_text.exists() and "12.3 of" in turns.folder.status_text.read_text()
+        )
         status, text = turns.status(), turns.folder.status_text.read_text()
     finally:
         process.kill()
