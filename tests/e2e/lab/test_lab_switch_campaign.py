@@ -24,7 +24,7 @@ PLAN = {
     "order": "rounds",
     "workloads": {"code": {"points": [16], "requests": 2, "prompt_tokens": 32}},
     "limits": {"server_ready_s": 60, "cell_s": 60, "stall_s": 20},
-    "tolerance": {"client_ms": 1000},  # the client shares two processors with everything else
+    "tolerance": {"client_ms": 5000},  # the client shares two processors with everything else
 }
 ANNOUNCED = f"tiny-b: 3.4 MB do not fit beside tiny-a (3.4 MB) in {SHM}; it takes its place when"
 

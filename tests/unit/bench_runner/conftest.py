@@ -37,7 +37,7 @@ SMALL_PLAN: dict[str, Any] = {
     "workloads": {"code": {"points": [8, 16], "requests": 2, "prompt_tokens": 48}},
     "limits": {"server_ready_s": 20, "cell_s": 30, "stall_s": 5},
     # Answers of milliseconds, and a machine that is busy with other tests.
-    "tolerance": {"client_ms": 500},
+    "tolerance": {"client_ms": 5000},
 }
 
 

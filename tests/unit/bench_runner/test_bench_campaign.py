@@ -121,7 +121,7 @@ def test_one_bad_request_of_many_makes_a_cell_partial_unless_tolerated(bench):
     bench.plan(
         SMALL_PLAN,
         workloads={"code": {"points": [40], "requests": 4}},
-        tolerance={"failed_requests": 1, "client_ms": 500},
+        tolerance={"failed_requests": 1, "client_ms": 5000},
     )
     bench.run()
     cell = bench.cell("tp1-auto.code.40.r1")
